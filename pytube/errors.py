@@ -11,6 +11,15 @@ from pytube.model import Token
 refuse_collision()
 
 
+_PAGES = "docs/"
+"""Where pages are that messages name: the repository's folder, or an address that ends in a slash."""
+
+
+def page(name: str) -> str:
+    """The address of `name`, a page with perhaps `#` and a section, such as `errors.md#sink-down`."""
+    return _PAGES + name
+
+
 def how_to_install(extra: str) -> str:
     """The command to run if a package of one of pytube's extras is missing."""
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
@@ -42,8 +51,6 @@ class DatabaseUnavailable(PytubeError):
 
     Remedy: bring Postgres up, or correct the DSN; workers retry.
     """
-
-    exit_code = 3
 
 
 class PooledSession(DatabaseUnavailable):
@@ -82,8 +89,6 @@ class BrokerUnavailable(PytubeError):
 
     Remedy: bring Kafka up, or correct `bootstrap_servers`; workers retry.
     """
-
-    exit_code = 3
 
 
 class Rebalancing(BrokerUnavailable):
@@ -301,7 +306,7 @@ class BackfillNotLocked(BackfillBusy):
 
 
 class BackfillEnded(UsageError):
-    """The backfill is finished, cancelled, superseded, or failed, or past the requested step.
+    """The backfill is finished, canceled, superseded, or failed, or past the requested step.
 
     Remedy: `pytube backfill status`.
     """

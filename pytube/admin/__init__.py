@@ -5,7 +5,7 @@ that make no sense or are not allowed, with nothing changed, and `DatabaseUnavai
 lost.
 """
 
-from pytube.admin.audit import Action, audit
+from pytube.admin.acts import Action, accept_sink, audit, touch, touch_query
 from pytube.admin.park import (
     Parked,
     Parking,
@@ -29,7 +29,6 @@ from pytube.admin.pods import (
     retry_pods,
     show,
 )
-from pytube.admin.touch import accept_sink, touch, touch_query
 
 __all__ = [
     "Action",

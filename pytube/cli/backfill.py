@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import functools
 import math
 import sys
 import time
@@ -18,9 +17,9 @@ from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.limits import Progress
 from pytube.backfill.run import BackfillRun
-from pytube.cli.context import current_settings, database_options, json_option, tube_argument
+from pytube.cli.context import current_settings, database_options, json_option, options, tube_argument
 from pytube.cli.exits import INTERRUPTED, interrupted
-from pytube.cli.output import LINE_INTERVAL, Meter, is_live, print_list, progress_meter, seconds, tell
+from pytube.cli.output import LINE_INTERVAL, Table, is_live, print_table, progress_meter, seconds, tell
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session
@@ -48,32 +47,26 @@ def _positive(kind: Any, text: str) -> float:
     return number
 
 
-def _limit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that replace `[tube.NAME.backfill]`, as `given`."""
-
-    @click.option(
+_LIMITS = options(
+    click.option(
         "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
-    )
-    @click.option(
+    ),
+    click.option(
         "--replica-lag",
         type=_number,
         metavar=_METAVAR,
         help="Pause while a replica lags by more than this many seconds.",
-    )
-    @click.option(
+    ),
+    click.option(
         "--replica-behind",
         type=_whole,
         metavar=_METAVAR,
         help="Pause while a replica is more than this many megabytes of WAL behind.",
-    )
-    @click.option("--rate", type=_number, metavar=_METAVAR, help="Maximum rows per second.")
-    @click.option("--chunk", type=click.IntRange(1, 10_000), help="Maximum pods per transaction.")
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        given = {name: options.pop(name) for name in BackfillConfig.model_fields}
-        return command(*arguments, given={k: v for k, v in given.items() if v is not None}, **options)
-
-    return wrapper
+    ),
+    click.option("--rate", type=_number, metavar=_METAVAR, help="Maximum rows per second."),
+    click.option("--chunk", type=click.IntRange(1, 10_000), help="Maximum pods per transaction."),
+)
+"""The fields of `[tube.NAME.backfill]`."""
 
 
 def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
@@ -81,7 +74,8 @@ def _limits_of(tube: str, given: dict[str, Any]) -> BackfillConfig:
     settings, limits = current_settings(), BackfillConfig()
     if settings.has_file and (configured := settings.config().tubes.get(tube)) is not None:
         limits = configured.backfill
-    return limits.model_copy(update={name: None if value == _OFF else value for name, value in given.items()})
+    changed = {key: None if value == _OFF else value for key, value in given.items() if value is not None}
+    return limits.model_copy(update=changed)
 
 
 _TUBE = tube_argument("tube")
@@ -109,7 +103,7 @@ def backfill() -> None:
     "--in-worker", is_flag=True, help="Let a worker of the tube do the work, and return immediately."
 )
 @_WAIT
-@_limit_options
+@_LIMITS
 @json_option
 @database_options()
 def start(
@@ -120,15 +114,16 @@ def start(
     supersede: bool,
     in_worker: bool,
     wait: bool,
-    given: dict[str, Any],
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Start a backfill and queue its pods.
 
     You can interrupt it at any time: `pytube backfill resume` continues exactly where it stopped.
     """
     limits = _limits_of(tube, given)  # before anything is begun, since the file may be faulty
-    with _backfills(database) as backfills:
+    with database.connect() as connection:
+        backfills = Backfills(connection, database.schema)
         numbers: list[int] = []
         try:
             for one in backfills.tables(tube, table):
@@ -148,15 +143,14 @@ def start(
 @_TUBE
 @_TABLE
 @_WAIT
-@_limit_options
+@_LIMITS
 @json_option
 @database_options()
-def resume(
-    database: Database, tube: str, table: str | None, wait: bool, given: dict[str, Any], as_json: bool
-) -> None:
+def resume(database: Database, tube: str, table: str | None, wait: bool, as_json: bool, **given: Any) -> None:
     """Resume a backfill; workers resume those left to them."""
     limits = _limits_of(tube, given)
-    with _backfills(database) as backfills:
+    with database.connect() as connection:
+        backfills = Backfills(connection, database.schema)
         rows = _active(backfills, tube, table)
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
@@ -168,72 +162,65 @@ def resume(
 @_TUBE
 @_TABLE
 @json_option
-@database_options()
-def pause(database: Database, tube: str, table: str | None, as_json: bool) -> None:
+@database_options(opens=Backfills)
+def pause(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
     """Pause a backfill until it is resumed."""
-    done = _command(database, tube, table, "pause", ("waiting", "inserting"))
-    _tell_commanded(done, "paused", as_json=as_json)
+    rows = _active(backfills, tube, table)
+    _command(backfills, rows, ("pause", "paused"), ("waiting", "inserting"), as_json=as_json)
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
 @json_option
-@database_options()
-def cancel(database: Database, tube: str, table: str | None, as_json: bool) -> None:
+@database_options(opens=Backfills)
+def cancel(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
     """Cancel a backfill and remove its queued pods."""
-    done = _command(database, tube, table, "cancel", ("waiting", "inserting", "delivering"))
-    _tell_commanded(done, "canceled", as_json=as_json)
+    rows = _active(backfills, tube, table)
+    states = ("waiting", "inserting", "delivering")
+    _command(backfills, rows, ("cancel", "canceled"), states, as_json=as_json)
 
 
 @backfill.command()
 @tube_argument("tube", is_required=False)
 @_TABLE
 @json_option
-@database_options()
-def status(database: Database, tube: str | None, table: str | None, as_json: bool) -> None:
+@database_options(opens=Backfills)
+def status(backfills: Backfills, tube: str | None, table: str | None, as_json: bool) -> None:
     """Show backfills, newest first."""
-    with _backfills(database) as backfills:
-        names = [None] if tube is None else backfills.family(tube)
-        rows = [row for name in names for row in backfills.all(name, table)]
-        rows.sort(key=lambda row: row["backfill_id"], reverse=True)
-    columns = {
-        "backfill_id": "number",
-        "tube": "tube",
-        "tbl": "table",
-        "state": "state",
-        "rows": "rows inserted",
-        "delivered": "delivered",
-        "rate": "rows/s",
-        "left": "time left",
-        "by": "worked on by pid",
-        "note": "note",
-    }
-    print_list(columns, rows, "there was no backfill yet", as_json=as_json, shown=_shown)
+    names = [None] if tube is None else backfills.family(tube)
+    rows = [row for name in names for row in backfills.all(name, table)]
+    rows.sort(key=lambda row: row["backfill_id"], reverse=True)
+    print_table(_STATUS, rows, "there was no backfill yet", as_json=as_json)
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _inserted(row: dict[str, Any]) -> str | None:
+    return None if row["rows_total"] is None else f"{row['rows_done']} of {row['rows_total']}"
+
+
+def _delivered(row: dict[str, Any]) -> str | None:
     total, delivered = row["rows_total"], row["rows_delivered"]
-    waits = delivered is not None and delivered < row["rows_done"]
-    inserting = row["state"] == "inserting"
-    return {
-        "state": f"{row['state']}, paused" if row["paused"] else row["state"],
-        "rows": None if total is None else f"{row['rows_done']} of {total}",
-        "delivered": None if total is None or delivered is None else f"{'~' if waits else ''}{delivered}",
-        "rate": f"{row['rate']:.0f}" if row["rate"] and inserting else None,
-        "left": seconds(row["seconds_left"]) if row["seconds_left"] is not None else None,
-        "by": row["pid"] or ("left to workers" if _waits_for_a_worker(row) else None),
-    }
+    if total is None or delivered is None:
+        return None
+    return f"{'~' if delivered < row['rows_done'] else ''}{delivered}"
+
+
+_STATUS: Table = {
+    "number": "backfill_id",
+    "tube": "tube",
+    "table": "tbl",
+    "state": lambda row: f"{row['state']}, paused" if row["paused"] else row["state"],
+    "rows inserted": _inserted,
+    "delivered": _delivered,
+    "rows/s": lambda row: f"{row['rate']:.0f}" if row["rate"] and row["state"] == "inserting" else None,
+    "time left": lambda row: seconds(row["seconds_left"]),
+    "worked on by pid": lambda row: row["pid"] or ("left to workers" if _waits_for_a_worker(row) else None),
+    "note": "note",
+}
 
 
 def _waits_for_a_worker(row: dict[str, Any]) -> bool:
     return bool(row["by_worker"]) and row["state"] in ("waiting", "inserting")
-
-
-@contextmanager
-def _backfills(database: Database) -> Iterator[Backfills]:
-    with database.connect() as connection:
-        yield Backfills(connection, database.schema)
 
 
 def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str, Any]]:
@@ -244,25 +231,25 @@ def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str
 
 
 def _command(
-    database: Database, tube: str, table: str | None, command: str, states: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Give a command to the backfills in these states; those backfills."""
-    with _backfills(database) as backfills:
-        rows = _active(backfills, tube, table)
-        chosen = [row for row in rows if row["state"] in states] or rows
-        for row in chosen:
-            backfills.command(row["backfill_id"], command)
-    return chosen
-
-
-def _tell_commanded(rows: Sequence[dict[str, Any]], done: str, *, as_json: bool) -> None:
-    text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {done}" for row in rows)
-    value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": done} for row in rows]
+    backfills: Backfills,
+    rows: Sequence[dict[str, Any]],
+    verb: tuple[str, str],
+    states: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    """Give a command to the backfills in these states, if any are; `verb`: it, and its participle."""
+    chosen = [row for row in rows if row["state"] in states] or rows
+    for row in chosen:
+        backfills.command(row["backfill_id"], verb[0])
+    text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {verb[1]}" for row in chosen)
+    value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": verb[1]} for row in chosen]
     tell(text, value, as_json=as_json)
 
 
 # --- the work, and its display ------------------------------------------------------------
 
+_LEADERS = "SELECT count(*) FROM tube_leaders(%(tube)s) AS l WHERE NOT l.lost"
 _BY_WORKERS = "left to the workers of the tube"
 
 
@@ -285,7 +272,7 @@ def run_backfills(
     resume = f"continue with: pytube backfill resume {tube}"
     try:
         with progress_display(as_json=as_json) as display:
-            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait))
+            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait, as_json=as_json))
     except DatabaseUnavailable:
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
@@ -298,9 +285,10 @@ async def _work(
     tube: str,
     jobs: Sequence[Job],
     limits: BackfillConfig,
-    display: ProgressDisplay,
+    display: Display,
     *,
     wait: bool,
+    as_json: bool,
 ) -> None:
     session = await Session.open(
         database.dsn.get_secret_value(),
@@ -312,12 +300,16 @@ async def _work(
         for job in jobs:
             if job.by_worker:
                 await _show(job, session, display)
-            else:
-                run = BackfillRun(session, job.number, limits, display.progress)
-                await _insert(run, display)
+                continue
+            try:
+                await BackfillRun(session, job.number, limits, display).run()
+            except BackfillBusy as error:
+                tell(str(error), {"message": str(error)}, as_json=as_json)
+        if wait and not await session.value(_LEADERS, {"tube": tube}):
+            click.echo(f"no worker leads tube {tube}, so nothing is delivered until one starts", err=True)
         by_companion = False
         for job in jobs if wait else ():
-            done = await BackfillRun(session, job.number, limits, display.progress).wait_until_delivered()
+            done = await BackfillRun(session, job.number, limits, display).wait_until_delivered()
             by_companion = by_companion or done.tube != tube
         await session.value(queries.TIDY)
     finally:
@@ -326,65 +318,48 @@ async def _work(
         await wait_async(tube, dsn=database.dsn, timeout=None, ignore_parked=True, schema=database.schema)
 
 
-async def _insert(run: BackfillRun, display: ProgressDisplay) -> None:
-    try:
-        await run.run()
-    except BackfillBusy as error:
-        display.message(str(error))
-
-
-async def _show(job: Job, session: Session, display: ProgressDisplay) -> None:
+async def _show(job: Job, session: Session, display: Display) -> None:
     """How far it is; a worker does the rest."""
     progress = await BackfillRun(session, job.number, BackfillConfig(), lambda _: None).look()
     if progress.note is None and progress.state in ("waiting", "inserting"):
         progress = dataclasses.replace(progress, note=_BY_WORKERS)
-    display.progress(progress)
+    display(progress)
 
 
 # --- the display --------------------------------------------------------------------
 
+Display = Callable[[Progress], None]
 
-class ProgressDisplay:
+
+@contextmanager
+def progress_display(*, as_json: bool) -> Iterator[Display]:
     """Shows how far backfills are: a bar for each on a terminal, else a line every few seconds.
 
     There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
     with every chunk, and does not change the state.
     """
+    last: tuple[object, ...] = ()
+    told_at = 0.0
 
-    def __init__(self, meter: Meter | None, *, as_json: bool) -> None:
-        """`meter`: draws bars; None: there is no terminal."""
-        self._meter = meter
-        self._as_json = as_json
-        self._last: tuple[object, ...] = ()
-        self._at = 0.0
-
-    def progress(self, progress: Progress) -> None:
-        """Show how far a backfill is."""
-        name = f"backfill {progress.backfill} of {progress.table}"
-        if self._meter is not None:
-            self._meter(name, progress.rows_done, progress.rows_total, _detail(progress))
-            return
+    def print_line(progress: Progress) -> None:
+        nonlocal last, told_at
         waits_for = (progress.note or "").split(":")[0] if progress.state == "waiting" else None
         state = (progress.backfill, progress.state, progress.paused, waits_for)
-        if state == self._last and time.monotonic() < self._at + LINE_INTERVAL:
+        if state == last and time.monotonic() < told_at + LINE_INTERVAL:
             return
-        self._last, self._at = state, time.monotonic()
+        last, told_at = state, time.monotonic()
         value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
-        tell(f"{name}: {_detail(progress)}", value, as_json=self._as_json)
+        tell(f"{_name(progress)}: {_detail(progress)}", value, as_json=as_json)
 
-    def message(self, text: str) -> None:
-        """Show any other message."""
-        tell(text, {"message": text}, as_json=self._as_json)
-
-
-@contextmanager
-def progress_display(*, as_json: bool) -> Iterator[ProgressDisplay]:
-    """The display that suits standard output."""
     if as_json or not is_live(sys.stdout):
-        yield ProgressDisplay(None, as_json=as_json)
+        yield print_line
         return
     with progress_meter() as meter:
-        yield ProgressDisplay(meter, as_json=False)
+        yield lambda one: meter(_name(one), one.rows_done, one.rows_total, _detail(one))
+
+
+def _name(progress: Progress) -> str:
+    return f"backfill {progress.backfill} of {progress.table}"
 
 
 def _detail(progress: Progress) -> str:

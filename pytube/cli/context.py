@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import os
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import click
 import psycopg
@@ -19,6 +18,7 @@ from click.core import ParameterSource
 from pydantic import SecretStr
 
 from pytube.cli.exits import INTERRUPTED
+from pytube.cli.output import Table, print_table
 from pytube.cli.program import Settings
 from pytube.clock import length_of
 from pytube.config import Config
@@ -27,28 +27,30 @@ from pytube.db.database import DEFAULT_SCHEMA, Database
 from pytube.errors import ConfigError, UsageError
 
 _Command = Callable[..., Any]
+_Decorator = Callable[[_Command], _Command]
+PREVIEW = 5
+"""Rows that a command shows before it asks about them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """Which command was called, and on which databases it works: for the sentence of a failure."""
 
-    KEY: ClassVar = "pytube.asked"
-    """Of `click.Context.meta`."""
-
-    command: tuple[str, ...]
-    """As `("tube", "create")`."""
+    command: Sequence[str]
+    """As `["tube", "create"]`."""
     databases: Sequence[Database]
 
     @classmethod
     def note(cls, databases: Sequence[Database]) -> None:
-        """Keep them where the program looks for them."""
+        """Keep it where `of` finds it."""
         context = click.get_current_context()
-        meta, names = context.meta, []
-        while context.parent is not None:
-            names.append(str(context.info_name))
-            context = context.parent
-        meta[cls.KEY] = cls(tuple(reversed(names)), databases)
+        context.meta[cls.__name__] = cls(context.command_path.split()[1:], databases)
+
+    @classmethod
+    def of(cls, context: click.Context) -> Asked | None:
+        """The command that was called; None before its databases were known."""
+        found = context.meta.get(cls.__name__)
+        return found if isinstance(found, cls) else None
 
 
 def database_options(
@@ -56,7 +58,7 @@ def database_options(
     several: bool = False,
     configured: bool = False,
     opens: Callable[[psycopg.Connection, str], object] | None = None,
-) -> Callable[[_Command], _Command]:
+) -> _Decorator:
     """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
     It is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
@@ -214,25 +216,6 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
-class Renamed(click.Option):
-    """An option whose first name is shown; the others are earlier names."""
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The line of the help, with the first name alone."""
-        names, self.opts = self.opts, self.opts[:1]
-        try:
-            return super().get_help_record(ctx)
-        finally:
-            self.opts = names
-
-
-def keep_earlier_name(group: click.Group, name: str, command: click.Command) -> None:
-    """Let a command answer to an earlier name, which no help shows."""
-    earlier = copy.copy(command)
-    earlier.name, earlier.hidden = name, True
-    group.add_command(earlier)
-
-
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 partition_option = click.option(
@@ -245,7 +228,6 @@ lock_option = click.option(
     "--lock-timeout",
     "--wait",
     "wait",
-    cls=Renamed,
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
@@ -253,13 +235,16 @@ lock_option = click.option(
 )
 
 
-def tube_argument(
-    name: str = "name", *, is_required: bool = True, several: bool = False
-) -> Callable[[_Command], _Command]:
-    """Give a command the tube, or `several`, as its argument TUBE; `--tube NAME` says the same.
+def options(*several: _Decorator) -> _Decorator:
+    """Several options of commands as one decorator."""
+    return lambda command: functools.reduce(lambda made, option: option(made), reversed(several), command)
+
+
+def tube_argument(name: str = "name", *, is_required: bool = True, several: bool = False) -> _Decorator:
+    """Give a command the tube as its argument TUBE, or by `--tube NAME`, as the parameter `name`.
 
     Args:
-        name: of the parameter that the command gets: a name or None; of several, a tuple of names.
+        name: of the parameter; it is a tuple of `several` tubes, and None where no tube is named.
         is_required: the returned decorator raises `click.UsageError` where no tube is named.
         several: any number of tubes.
     """
@@ -277,10 +262,12 @@ def tube_argument(
         def wrapper(*arguments: Any, as_argument: Any, as_option: Any, **options: Any) -> Any:
             if as_argument and as_option and "words" in options:  # of `key_argument`: all of them are its own
                 options["words"], as_argument = (as_argument, *options["words"]), None
-            if as_argument and as_option and not several:
+            if not several and None not in (as_argument, as_option):
                 raise click.UsageError("the tube is named twice: by the argument TUBE and by --tube")
-            named = (*as_argument, *as_option) if several else as_argument or as_option
-            if is_required and not named:
+            named = as_option if as_argument is None else as_argument
+            if several:
+                named = (*as_argument, *as_option) or None
+            if is_required and named is None:
                 raise click.UsageError("Missing argument 'TUBE'.")
             return command(*arguments, **{name: named}, **options)
 
@@ -289,10 +276,11 @@ def tube_argument(
     return decorate
 
 
-def key_argument(*, is_required: bool = True, several: bool = False) -> Callable[[_Command], _Command]:
-    """Give a command a key as its argument KEY, behind that of a tube or document; `--key KEY` works, too.
+def key_argument(text: str | None = None, *, is_required: bool = True, several: bool = False) -> _Decorator:
+    """Give a command a key as its argument KEY, behind TUBE, or by `--key`, as the parameter `key`.
 
     Args:
+        text: the help of `--key`; None hides it.
         is_required: the returned decorator raises `click.UsageError` where no key is given.
         several: a key of several columns may be several arguments; the command gets a tuple, or None.
     """
@@ -301,20 +289,19 @@ def key_argument(*, is_required: bool = True, several: bool = False) -> Callable
         metavar = "KEY..." if several else "KEY"
 
         @click.argument("words", metavar=metavar if is_required else f"[{metavar}]", required=False, nargs=-1)
-        @click.option("--key", "key_option", hidden=True)
+        @click.option("--key", "option", metavar="ID", hidden=text is None, help=text)
         @functools.wraps(command)
-        def wrapper(*arguments: Any, words: tuple[str, ...], key_option: str | None, **options: Any) -> Any:
-            if words and key_option is not None:
+        def wrapper(*arguments: Any, words: tuple[str, ...], option: str | None, **options: Any) -> Any:
+            if words and option is not None:
                 raise click.UsageError("the key is given twice: by the argument KEY and by --key")
             if len(words) > 1 and not several:
                 raise click.UsageError(
                     f"one key, please, not {len(words)}; write one of several columns as '[7, 12]'"
                 )
-            found = words or (() if key_option is None else (key_option,))
+            found = words or (() if option is None else (option,))
             if is_required and not found:
                 raise click.UsageError("Missing argument 'KEY'.")
-            key = (found if several else found[0]) if found else None
-            return command(*arguments, key=key, **options)
+            return command(*arguments, key=(found if several else found[0]) if found else None, **options)
 
         return wrapper
 
@@ -339,9 +326,21 @@ def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
     """
     if yes or (forced and not has_people()):
         return
+    if not has_people():
+        raise UsageError(f"{question} This needs an answer, and there is no terminal; --yes answers it")
     if not click.confirm(question, err=True):
         click.echo("pytube: canceled; nothing was changed", err=True)
         click.get_current_context().exit(INTERRUPTED)
+
+
+def confirm_rows(
+    verb: str, what: str, count: int, table: Table, rows: Sequence[Any], *, as_json: bool
+) -> None:
+    """Show some of the `count` rows that are meant, and ask; see `confirm`."""
+    if has_people() and not as_json:
+        print_table(table, rows, "")
+    rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
+    confirm(f"{verb} {what}{rest}?", yes=False)
 
 
 def has_people() -> bool:

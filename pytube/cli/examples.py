@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from pytube import documentation
+from pytube.errors import page as address
 
 EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "apply": ("documents.md#what-apply-does", ("", "orders --backfill --yes")),
@@ -126,4 +126,4 @@ def show_examples(words: str, command: click.Command) -> None:
     if words in EXAMPLES:
         page, calls = EXAMPLES[words]
         lines = "\n".join(f"  pytube {words} {arguments}".rstrip() for arguments in calls)
-        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: {documentation.page(page)}"
+        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: {address(page)}"

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn
 
 import click
@@ -60,6 +65,28 @@ def exit_codes() -> list[tuple[str, str]]:
     return [(code, " ".join(cell.split())) for code, (_, cell) in EXIT_CODES.items()]
 
 
+@contextmanager
+def first_signal(act: Callable[[], object]) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM calls `act`, a second one ends the process at once; yields the received."""
+    received: list[int] = []
+
+    def on_signal(number: int, _: object) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        act()
+
+    # Only a main thread may, and tests call commands in others.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def interrupted(code: int, more: str = "") -> NoReturn:
     """End the command as a signal asks for; `more` continues the sentence."""
     click.echo(f"pytube: interrupted{more}", err=True)
@@ -81,15 +108,16 @@ def ending(error: BaseException, context: click.Context) -> tuple[str, int]:
 def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, int]:
     import psycopg
 
-    from pytube.cli.rights import asked_by, refusal
+    from pytube.cli.context import Asked
+    from pytube.cli.rights import refusal
     from pytube.db.errors import describe
     from pytube.errors import PytubeError
 
-    if (refused := refusal(error, asked_by(context))) is not None:
+    if (refused := refusal(error, Asked.of(context))) is not None:
         return refused, REFUSED
     match error:
         case PytubeError():
-            return str(error), error.exit_code
+            return f"{error}{_more(type(error))}", error.exit_code
         case psycopg.Error():
             # Class 22 is about a value and class 42 about the statement: a retry would fail again.
             asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
@@ -99,3 +127,12 @@ def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, 
                 f"internal error ({type(error).__name__}: {error}); rerun with --debug and report it",
                 INTERNAL,
             )
+
+
+def _more(kind: type[Exception]) -> str:
+    """The section of the reference; none for kinds that say no more than the message."""
+    from pytube import errors
+
+    general = (errors.PytubeError, errors.ConfigError, errors.UsageError)
+    has_section = kind not in general and getattr(errors, kind.__name__, None) is kind
+    return f"; more: {errors.page(f'errors.md#{kind.__name__.lower()}')}" if has_section else ""

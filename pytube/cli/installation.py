@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -19,7 +18,6 @@ from pytube.config import Config, PostgresConfig, masked
 from pytube.config.section import key_path
 from pytube.db import install as database_install
 from pytube.db.database import Database
-from pytube.db.install import Progress
 from pytube.health.doctor import examine
 from pytube.health.findings import Check, Level
 
@@ -37,9 +35,7 @@ _ROLES = click.option(
 @database_options()
 def install(database: Database, roles: str | None, as_json: bool) -> None:
     """Install or upgrade pytube in the database."""
-    with _showing_progress("install") as progress:
-        said = database_install.install(database.dsn, database.schema, roles, progress=progress)
-    _tell_installed("installed", database, said, as_json=as_json)
+    _install("install", database, roles, as_json=as_json)
 
 
 @click.command()
@@ -48,9 +44,19 @@ def install(database: Database, roles: str | None, as_json: bool) -> None:
 @database_options()
 def upgrade(database: Database, roles: str | None, as_json: bool) -> None:
     """Upgrade pytube in the database; writers and workers can run."""
-    with _showing_progress("upgrade") as progress:
-        said = database_install.upgrade(database.dsn, database.schema, roles, progress=progress)
-    _tell_installed("upgraded", database, said, as_json=as_json)
+    _install("upgrade", database, roles, as_json=as_json)
+
+
+def _install(command: str, database: Database, roles: str | None, *, as_json: bool) -> None:
+    run = database_install.install if command == "install" else database_install.upgrade
+    with progress_meter(err=True) as meter:
+        said = run(
+            database.dsn,
+            database.schema,
+            roles,
+            progress=lambda done, total, file: meter(command, done, total, f"runs {file}"),
+        )
+    _tell_installed("installed" if command == "install" else "upgraded", database, said, as_json=as_json)
 
 
 @click.command()
@@ -78,13 +84,6 @@ def uninstall(database: Database, force: bool, yes: bool, as_json: bool) -> None
         )
     said = database_install.uninstall(database.dsn, database.schema, force=force)
     _tell_installed("uninstalled", database, said, as_json=as_json)
-
-
-@contextmanager
-def _showing_progress(command: str) -> Iterator[Progress]:
-    """Yields a function that shows which SQL file runs."""
-    with progress_meter(err=True) as meter:
-        yield lambda done, total, file: meter(command, done, total, f"runs {file}")
 
 
 def _tell_installed(done: str, database: Database, said: str, *, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
@@ -13,22 +12,22 @@ import orjson
 import psycopg
 
 from pytube import admin
-from pytube.admin import Parked, Parking, Seen
+from pytube.admin import Parking, Seen
 from pytube.cli.context import (
+    PREVIEW,
     Duration,
-    Renamed,
-    confirm,
+    confirm_rows,
     database_options,
     json_option,
-    keep_earlier_name,
     key_argument,
     limit_option,
+    options,
     partition_option,
     tube_argument,
     yes_option,
 )
 from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import and_some, key_shown, print_fields, print_json, print_list, tell
+from pytube.cli.output import Table, and_some, key_shown, print_fields, print_json, print_table, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -50,14 +49,12 @@ def touch(
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
-    count = None
     with database.connect() as connection:
         if query is not None:
-            admin.touch_query(connection, name, table, query, database.schema)
-            text = f"the results of the query are touched in {name}"
+            count = admin.touch_query(connection, name, table, query, database.schema)
         else:
             count = admin.touch(connection, name, table, ids, database.schema)
-            text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
+    text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
     tell(text, {"tube": name, "table": table, "touched": count}, as_json=as_json)
 
 
@@ -72,7 +69,6 @@ def touch(
     "--drain",
     "--wait",
     "wait",
-    cls=Renamed,
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
@@ -116,7 +112,7 @@ def pause(
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
         click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
-    if left and wait:
+    if left:
         click.get_current_context().exit(NOT_WELL)
 
 
@@ -141,7 +137,7 @@ def resume(database: Database, name: str, partition: int | None, as_json: bool) 
 
 
 def _what(name: str, partition: int | None) -> str:
-    return f"tube {name}" if partition is None else f"partition {partition} of tube {name}"
+    return name if partition is None else f"partition {partition} of {name}"
 
 
 @click.command()
@@ -153,38 +149,30 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
     """List what operators did, newest first; dropped tubes included."""
     with database.connect() as connection:
         rows = admin.audit(connection, database.schema, name, and_some(limit))
-    columns = {
-        "done_at": "when",
-        "done_by": "who",
+    table: Table = {
+        "when": "done_at",
+        "who": "done_by",
         "client": "client",
         "action": "action",
         "tube": "tube",
-        "details": "details",
+        "details": lambda row: orjson.dumps(row.details).decode(),
     }
-    print_list(
-        columns,
-        rows,
-        "no operator has done anything",
-        as_json=as_json,
-        shown=lambda row: {"details": orjson.dumps(row.details).decode()},
-        limit=limit,
-    )
+    print_table(table, rows, "no operator has done anything", as_json=as_json, limit=limit)
 
 
 # --- documents that failed: `pytube park …` ---------------------------------------------------
 
-_COLUMNS = {
+_TABLE: Table = {
     "tube": "tube",
     "shard": "shard",
-    "id": "id",
+    "id": lambda row: key_shown(row.id),
     "op": "op",
     "attempts": "attempts",
-    "first_at": "first",
-    "parked_at": "since",
-    "retried_at": "retried",
+    "first": "first_at",
+    "since": "parked_at",
+    "retried": "retried_at",
     "error": "error",
 }
-_PREVIEW = 5
 
 
 @click.group()
@@ -192,36 +180,30 @@ def park() -> None:
     """List, show, retry, or discard documents that failed."""
 
 
-def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which keys, as `parking`."""
-
-    @tube_argument(is_required=False)
-    @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
-    @click.option("--key", metavar="ID", help="Only this id; requires TUBE.")
-    @click.option(
+_WHICH = options(
+    tube_argument("tube", is_required=False),
+    key_argument("Only this id; requires TUBE.", is_required=False),
+    click.option("--shard", type=click.IntRange(min=0), help="Only this shard."),
+    click.option(
         "--error", metavar="TEXT", help="Only documents whose error contains this text; case is ignored."
-    )
-    @click.option(
-        "--older-than", type=Duration(), help="Only documents parked longer ago than this, e.g. 2h."
-    )
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        chosen = Parking(*map(options.pop, ("name", "shard", "key", "error", "older_than")))
-        return command(*arguments, parking=chosen, **options)
-
-    return wrapper
+    ),
+    click.option(
+        "--older-than", "older", type=Duration(), help="Only documents parked longer ago than this, e.g. 2h."
+    ),
+)
+"""The fields of `Parking`."""
 
 
 @park.command("list")
-@_filters
+@_WHICH
 @limit_option
 @json_option
 @database_options()
-def list_(database: Database, parking: Parking, limit: int, as_json: bool) -> None:
+def list_(database: Database, limit: int, as_json: bool, **which: Any) -> None:
     """List parked documents with their errors."""
     with database.connect() as connection:
-        rows = admin.list_parked(connection, parking, database.schema, and_some(limit))
-    print_list(_COLUMNS, rows, "nothing is parked", as_json=as_json, shown=_shown, limit=limit)
+        rows = admin.list_parked(connection, Parking(**which), database.schema, and_some(limit))
+    print_table(_TABLE, rows, "nothing is parked", as_json=as_json, limit=limit)
 
 
 @park.command()
@@ -249,33 +231,28 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
             missing = "not shown: only tube_admin may see it"
     if as_json:
         print_json(asdict(rows[0]) | {"document": text})
-        return
-    columns = _COLUMNS | {"document": "document"}
-    row = asdict(rows[0]) | _shown(rows[0]) | {"document": missing if text is None else text}
-    print_fields(columns, row, as_json=False)
+    else:
+        print_fields({**_TABLE, "document": lambda _: missing if text is None else text}, rows[0])
 
 
 @park.command()
-@_filters
+@_WHICH
 @yes_option
 @json_option
 @database_options()
-def retry(database: Database, parking: Parking, yes: bool, as_json: bool) -> None:
+def retry(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
     """Resend parked documents."""
-    _act(database, parking, ("retry", "retried"), admin.retry_parked, yes=yes, as_json=as_json)
+    _act(database, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes, as_json=as_json)
 
 
 @park.command()
-@_filters
+@_WHICH
 @yes_option
 @json_option
 @database_options()
-def discard(database: Database, parking: Parking, yes: bool, as_json: bool) -> None:
+def discard(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
     """Discard parked documents; the sink does not change."""
-    _act(database, parking, ("discard", "discarded"), admin.drop_parked, yes=yes, as_json=as_json)
-
-
-keep_earlier_name(park, "drop", discard)
+    _act(database, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes, as_json=as_json)
 
 
 def _act(
@@ -297,18 +274,11 @@ def _act(
             tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0}, as_json=as_json)
             return
         if not yes:
-            rows = admin.list_parked(connection, parking, database.schema, _PREVIEW)
-            if not as_json:
-                print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
-            rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
-            what = f"{say_count(count, 'parked document')} of tube {parking.tube}{rest}"
-            confirm(f"{verb[0]} {what}?", yes=yes)
+            rows = admin.list_parked(connection, parking, database.schema, PREVIEW)
+            what = f"{say_count(count, 'parked document')} of tube {parking.tube}"
+            confirm_rows(verb[0], what, count, _TABLE, rows, as_json=as_json)
         acted = act(connection, parking, database.schema, seen)
     rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
     what = say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
     text = f"{what} {is_or_are(acted)} {verb[1]}{rest}"
     tell(text, {"tube": parking.tube, verb[1]: acted}, as_json=as_json)
-
-
-def _shown(row: Parked) -> dict[str, Any]:
-    return {"id": key_shown(row.id)}

@@ -2,49 +2,48 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from pytube.cli.context import (
-    Renamed,
+    PREVIEW,
     confirm,
+    confirm_rows,
     database_options,
     json_option,
-    keep_earlier_name,
+    limit_option,
     lock_option,
     yes_option,
 )
-from pytube.cli.exits import NOT_WELL
-from pytube.cli.outbox_parked import parked
+from pytube.cli.exits import NOT_WELL, first_signal
 from pytube.cli.output import (
+    Table,
+    and_some,
     changing,
     heading_line,
     is_terminal,
+    key_shown,
     lines,
+    print_fields,
     print_json,
-    print_list,
-    print_rows,
+    print_table,
     seconds,
     shown,
     tell,
     terminal_width,
 )
-from pytube.cli.status import OUTBOX_COLUMNS, OUTBOX_JSON, partition_json, partition_rows
-from pytube.counts import say_count
+from pytube.cli.status import OUTBOX_TABLE, partition_json
+from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
+from pytube.errors import UsageError
 from pytube.health.troubles import lines as trouble_lines
 from pytube.health.watcher import FleetWatcher
 from pytube.outbox.admin import Outboxes, OutboxSettings, unknown_outbox
 from pytube.outbox.pump import Load, Pump, PumpReading, planned
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _NONE = "there are no outboxes; make one with: pytube outbox create OUTBOX"
 
@@ -150,23 +149,15 @@ def drop(outboxes: Outboxes, name: str, force: bool, yes: bool, as_json: bool) -
 @database_options(opens=Outboxes)
 def list_(outboxes: Outboxes, as_json: bool) -> None:
     """List outboxes and their tables."""
-    rows = outboxes.list()
-    columns = {
+    table: Table = {
         "outbox": "outbox",
         "partitions": "partitions",
-        "tbl": "table",
-        "value_type": "values",
-        "adopted": "adopted",
-        "wakes": "wakes workers",
+        "table": "tbl",
+        "values": "value_type",
+        "adopted": lambda row: "yes" if row.adopted else "no",
+        "wakes workers": lambda row: "yes" if row.wakes else "no",
     }
-    yes_or_no = {True: "yes", False: "no"}
-    print_list(
-        columns,
-        rows,
-        _NONE,
-        as_json=as_json,
-        shown=lambda row: {"adopted": yes_or_no[row.adopted], "wakes": yes_or_no[row.wakes]},
-    )
+    print_table(table, outboxes.list(), _NONE, as_json=as_json)
 
 
 @outbox.command()
@@ -178,28 +169,25 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
     Lag is the age of the oldest queued record.
     """
-    with closing(FleetWatcher([database], "pytube cli", "none")) as watcher:
+    with closing(FleetWatcher([database], "pytube cli")) as watcher:
         sample = watcher.sample()
     if (error := sample.hosts[0].error) is not None:
         raise error
-    if name is not None:
-        sample = sample.of(name)
-        if not sample.queues:
-            raise unknown_outbox(name)
-    rows = sample.partitions
+    sample = sample.only(lambda one: one.kind == "outbox" and name in (None, one.name))
+    rows, unverified = sample.hosts[0].partitions, sample.hosts[0].unverified
+    if name is not None and not rows:
+        raise unknown_outbox(name)
     if as_json:
-        found = sample.hosts[0]
         print_json(
             [
-                {"outbox": one.name}
-                | partition_json(one, OUTBOX_JSON)
-                | {"unverified": [asdict(each) for each in found.of(one.name).unverified]}
+                partition_json(one)
+                | {"unverified": [asdict(each) for each in unverified if each.tube == one.name]}
                 for one in rows
             ]
         )
     else:
-        print_rows(OUTBOX_COLUMNS, partition_rows(rows), _NONE)
-        for trouble in trouble_lines(sample, rows):
+        print_table(OUTBOX_TABLE, rows, _NONE)
+        for trouble in trouble_lines(sample):
             click.echo(trouble, err=True)
 
 
@@ -221,7 +209,6 @@ def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
     "--drain",
     "--wait",
     "wait",
-    cls=Renamed,
     type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
@@ -252,21 +239,121 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
         click.get_current_context().exit(NOT_WELL)
 
 
-outbox.add_command(parked)
-keep_earlier_name(outbox, "retry", parked.commands["retry"])
-keep_earlier_name(outbox, "discard", parked.commands["discard"])
+# --- records that were set aside --------------------------------------------------------------------
+
+_PARKED: Table = {
+    "outbox": "outbox",
+    "id": "id",
+    "topic": "topic",
+    "key": lambda row: key_shown(row["key"]),
+    "key is": lambda row: "waiting" if row["behind"] else "held" if row["hold"] else "free",
+    "attempts": "attempts",
+    "since": "parked_at",
+    "error": "error",
+}
+
+
+@outbox.group()
+def parked() -> None:
+    """List, show, retry, or discard records that failed."""
+
+
+@parked.command("list")
+@click.argument("name", metavar="[OUTBOX]", required=False)
+@limit_option
+@json_option
+@database_options(opens=Outboxes)
+def list_parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
+    """List parked records with their errors.
+
+    Later records of a held key wait behind its first one.
+    """
+    rows = outboxes.parked(name, and_some(limit))
+    print_table(_PARKED, rows, "nothing is parked", as_json=as_json, limit=limit)
+
+
+@parked.command()
+@click.argument("name", metavar="OUTBOX")
+@click.argument("id_", metavar="ID", type=int)
+@json_option
+@database_options(opens=Outboxes)
+def show(outboxes: Outboxes, name: str, id_: int, as_json: bool) -> None:
+    """Show a parked record of OUTBOX: topic, key, and full error.
+
+    The record itself stays in the outbox's table under this id.
+    """
+    (row,) = outboxes.parked_of(name, [id_])
+    if as_json:
+        print_json(row)
+    else:
+        print_fields(_PARKED, row)
+
+
+@parked.command()
+@click.argument("name", metavar="OUTBOX")
+@click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
+@click.option("--topic", help="Only records of this topic.")
+@click.option("--key", help="Only records with this partition key, or with this key if they have none.")
+@click.option("--all", "everything", is_flag=True, help="All parked records.")
+@json_option
+@database_options(opens=Outboxes)
+def retry(
+    outboxes: Outboxes,
+    name: str,
+    ids: tuple[int, ...],
+    topic: str | None,
+    key: str | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Resend parked records of OUTBOX, by ID or by the options.
+
+    All records of a held key are resent together, in order.
+    """
+    chosen = bool(ids) or topic is not None or key is not None
+    if chosen == everything:
+        raise UsageError("which records? Give ids, --topic or --key; or --all alone")
+    if ids:
+        outboxes.parked_of(name, ids)  # refuses ids that are not parked, before anything changes
+    count = outboxes.retry(name, ids or None, topic=topic, key=key)
+    text = f"{say_count(count, 'parked record')} of outbox {name} {is_or_are(count)} retried"
+    tell(text, {"outbox": name, "retried": count}, as_json=as_json)
+
+
+@parked.command()
+@click.argument("name", metavar="OUTBOX")
+@click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
+@click.option("--topic", help="All parked records of this topic.")
+@yes_option
+@json_option
+@database_options(opens=Outboxes)
+def discard(
+    outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
+) -> None:
+    """Discard parked records of OUTBOX: delete them without sending."""
+    if bool(ids) == (topic is not None):
+        raise UsageError("which records? Give ids, or --topic")
+    if topic is not None:
+        ids = outboxes.parked_of_topic(name, topic)
+    rows = outboxes.parked_of(name, ids)
+    if not yes:
+        what = f"{say_count(len(rows), 'parked record')} of outbox {name}"
+        confirm_rows("discard", what, len(rows), _PARKED, rows[:PREVIEW], as_json=as_json)
+    count = outboxes.discard(name, ids)
+    rest = "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
+    text = f"parked records of outbox {name} that are discarded: {count}{rest}"
+    tell(text, {"outbox": name, "discarded": count}, as_json=as_json)
 
 
 # --- a load -----------------------------------------------------------------------------------
 
-_COLUMNS = {
-    "seconds": "time",
+_READING: Table = {
+    "time": lambda reading: f"{reading.seconds:.1f} s",
     "records": "records",
     "transactions": "transactions",
-    "rate": "records/s",
-    "transaction": "a transaction takes",
+    "records/s": lambda reading: f"{reading.rate:.0f}",
+    "a transaction takes": lambda reading: seconds(reading.transaction),
 }
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @outbox.command()
@@ -328,7 +415,8 @@ def pump(
     """
     records, pace = planned(rate, transactions, batch)
     load = Load(topic or name, keys, size, headers, records, pace)
-    with database.connect() as connection, _stopping() as stop, _display(as_json=as_json) as show:
+    stop = threading.Event()
+    with database.connect() as connection, first_signal(stop.set), _display(as_json=as_json) as show:
         Outboxes(connection, database.schema)
         work = Pump(connection, name, load, database.schema)
         try:
@@ -338,42 +426,13 @@ def pump(
 
 
 @contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that the first signal sets. A second one ends the program, as it would have without us."""
-    stop = threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        stop.set()
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    if threading.current_thread() is threading.main_thread():
-        for number in _SIGNALS:
-            signal.signal(number, on_signal)
-    try:
-        yield stop
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-@contextmanager
 def _display(*, as_json: bool) -> Iterator[Callable[[PumpReading], None]]:
     """What shows readings: one row that changes on a terminal, a line each in a pipe, or JSON."""
     if as_json:
         yield lambda reading: print_json(asdict(reading))
     elif is_terminal():
         with changing() as show:
-            yield lambda reading: show(shown(_COLUMNS, [_row(reading)], terminal_width()))
+            yield lambda reading: show(shown(_READING, [reading], terminal_width()))
     else:
-        click.echo(heading_line(_COLUMNS))
-        yield lambda reading: click.echo(lines(_COLUMNS, [_row(reading)])[0])  # which flushes
-
-
-def _row(reading: PumpReading) -> dict[str, Any]:
-    return asdict(reading) | {
-        "seconds": f"{reading.seconds:.1f} s",
-        "rate": f"{reading.rate:.0f}",
-        "transaction": seconds(reading.transaction),
-    }
+        click.echo(heading_line(_READING))
+        yield lambda reading: click.echo(lines(_READING, [reading])[0])  # which flushes

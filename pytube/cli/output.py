@@ -11,10 +11,9 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 import click
 import orjson
@@ -22,9 +21,10 @@ import orjson
 from pytube.clock import for_people
 from pytube.counts import runs_of
 
-Columns = Mapping[str, str]
-"""The heading of each key of a row, in order."""
-Rows = Sequence[Mapping[str, Any]]
+Table = Mapping[str, str | Callable[[Any], Any]]
+"""By heading, in order: a field of the row, or a function that makes the cell of the row."""
+Meter = Callable[[str, int, int | None, str], None]
+"""Shows how far some work is: its name, how much is done, the total if it is known, and a detail."""
 
 _GAP = "  "
 _COUNTED = 1000
@@ -67,13 +67,6 @@ def changing(*, err: bool = False) -> Iterator[Callable[[Sequence[str]], None]]:
     console = Console(file=sys.stderr if err else sys.stdout, highlight=False)
     with Live(console=console, auto_refresh=False, transient=err) as live:
         yield lambda lines: live.update(Text.from_ansi("\n".join(lines)), refresh=True)
-
-
-class Meter(Protocol):
-    """Shows how far some work is."""
-
-    def __call__(self, name: str, done: int, total: int | None, detail: str) -> None:
-        """`total`: None where it is not known."""
 
 
 @contextmanager
@@ -129,67 +122,43 @@ def tell(text: str, value: Any, *, as_json: bool) -> None:
         click.echo(text)
 
 
-def print_rows(columns: Columns, rows: Rows, empty: str) -> None:
-    """Print rows: for a terminal as `shown`, else as `lines`.
-
-    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, because it is not a row.
-    """
-    if is_terminal():
-        click.echo("\n".join(shown(columns, rows, terminal_width())) if rows else empty)
-    else:
-        click.echo("\n".join([heading_line(columns), *lines(columns, rows)]))
-        if not rows:
-            click.echo(empty, err=True)
-
-
 def and_some(limit: int) -> int:
     """How many rows to read of a list that shows `limit`, so that it can be said how many it leaves out."""
     return min(limit + _COUNTED, _MOST)
 
 
-def print_list(
-    columns: Columns,
-    rows: Sequence[Any],
-    empty: str,
-    *,
-    as_json: bool,
-    shown: Callable[[Any], dict[str, Any]] = lambda _: {},
-    limit: int | None = None,
+def print_table(
+    table: Table, rows: Sequence[Any], empty: str, *, as_json: bool = False, limit: int | None = None
 ) -> None:
-    """Print rows, objects of data classes or mappings: as JSON, else as `print_rows`.
+    """Print rows, mappings or objects: as JSON, else for a terminal as `shown`, else as `lines`.
 
-    `shown` makes the row of a table from one of them, where it has more than its values. `limit`: that of the
-    option `--limit`; of more rows (see `and_some`) the number goes to stderr.
+    Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, because it is not a row.
+    `limit`: that of the option `--limit`; of more rows (see `and_some`) the number goes to stderr.
     """
     left = 0 if limit is None else len(rows) - limit
     rows = rows[:limit]
     if as_json:
         print_json(rows)  # which knows data classes
+    elif is_terminal():
+        click.echo("\n".join(shown(table, rows, terminal_width())) if rows else empty)
     else:
-        print_rows(columns, [_mapping(row) | shown(row) for row in rows], empty)
+        click.echo("\n".join([heading_line(table), *lines(table, rows)]))
+        if not rows:
+            click.echo(empty, err=True)
     if left > 0:
         number = f"{left} or more" if left >= _COUNTED else left
         click.echo(f"not shown: {number}; a larger --limit shows them", err=True)
 
 
-def print_fields(
-    columns: Columns,
-    row: Mapping[str, Any],
-    *,
-    as_json: bool,
-    shown: Callable[[Any], dict[str, Any]] = lambda _: {},
-) -> None:
-    """Print one row: as JSON, else a line for each field; `shown` as for `print_list`."""
-    if as_json:
-        print_json(row)
-        return
-    cells = {**row, **shown(row)}
-    for key, heading in columns.items():
-        click.echo(f"{heading}: {_escaped(_text(cells[key]))}")
+def print_fields(table: Table, row: Any) -> None:
+    """Print one row, a line for each field."""
+    for heading, cell in zip(table, _cells(table, row), strict=True):
+        click.echo(f"{heading}: {_escaped(_text(cell))}")
 
 
-def _mapping(row: Any) -> dict[str, Any]:
-    return dict(row) if isinstance(row, Mapping) else asdict(row)
+def _cells(table: Table, row: Any) -> list[Any]:
+    is_mapping = isinstance(row, Mapping)
+    return [of(row) if callable(of) else row[of] if is_mapping else getattr(row, of) for of in table.values()]
 
 
 def print_text(start: str, text: str, mark: str = "") -> None:
@@ -207,56 +176,49 @@ def print_text(start: str, text: str, mark: str = "") -> None:
 # --- for programs -------------------------------------------------------------------------------
 
 
-def heading_line(columns: Columns) -> str:
+def heading_line(table: Table) -> str:
     """The headings, separated by tabs."""
-    return "\t".join(columns.values())
+    return "\t".join(table)
 
 
-def lines(columns: Columns, rows: Rows) -> list[str]:
+def lines(table: Table, rows: Sequence[Any]) -> list[str]:
     """A line for each row: its fields, neither padded nor cut, separated by tabs, which no field holds."""
-    return ["\t".join(_escaped(_text(row[key])) for key in columns) for row in rows]
+    return ["\t".join(_escaped(_text(cell)) for cell in _cells(table, row)) for row in rows]
 
 
 # --- for people ---------------------------------------------------------------------------------
 
 
-def shown(columns: Columns, rows: Rows, width: int) -> list[str]:
+def shown(table: Table, rows: Sequence[Any], width: int) -> list[str]:
     """The lines of a table where it fits `width`; else the fields of each row below each other.
 
     Nothing is left out: the last column of a table, and each field in a stack, is broken into lines.
     """
-    *others, _ = columns
-    cells = [[_escaped(_text(row[key])) for key in others] for row in rows]
-    widths = [
-        max(map(_width, [heading, *column]))
-        for heading, column in zip([columns[key] for key in others], zip(*cells, strict=True), strict=True)
-    ]
-    before = sum(widths) + len(_GAP) * len(others)
-    last = list(columns)[-1]
-    longest = max(_width(columns[last]), *(_width(line) for row in rows for line in _lines(row[last])))
+    found = [[_lines(cell) for cell in _cells(table, row)] for row in rows]
+    *headings, last = table
+    texts = [headings, *(["\\n".join(field) for field in row[:-1]] for row in found)]
+    widths = [max(map(_width, column)) for column in zip(*texts, strict=True)]
+    before = sum(widths) + len(_GAP) * len(widths)
+    longest = max(map(_width, [last, *(line for row in found for line in row[-1])]))
     if longest > width - before < _LEAST_FOLDED:
-        return list(_stacked(columns, rows, width))
-    headings = [*map(_padded, [columns[key] for key in others], widths), columns[last]]
-    found = [click.style(_GAP.join(headings), bold=True)]
-    for row, row_cells in zip(rows, cells, strict=True):
-        start = "".join(cell + _GAP for cell in map(_padded, row_cells, widths))
-        for line in _lines(row[last]):
-            found += _folded(start, line, width)
-            start = " " * before
-    return found
+        return list(_stacked(list(table), found, width))
+    head, *starts = ("".join(map(_padded_cell, row, widths)) for row in texts)
+    told = [click.style(head + last, bold=True)]
+    for start, row in zip(starts, found, strict=True):
+        for number, line in enumerate(row[-1]):
+            told += _folded(" " * before if number else start, line, width)
+    return told
 
 
-def _stacked(columns: Columns, rows: Rows, width: int) -> Iterator[str]:
+def _stacked(headings: Sequence[str], rows: Sequence[Sequence[Sequence[str]]], width: int) -> Iterator[str]:
     """Each row as a line for each field; an empty line between two rows."""
-    label = max(map(_width, columns.values()))
-    for number, row in enumerate(rows):
-        if number:
+    label = max(map(_width, headings))
+    for at, row in enumerate(rows):
+        if at:
             yield ""
-        for key, heading in columns.items():
-            start = _padded(heading, label) + _GAP
-            for line in _lines(row[key]):
-                yield from _folded(start, line, width)
-                start = " " * len(start)
+        for heading, field in zip(headings, row, strict=True):
+            for number, line in enumerate(field):
+                yield from _folded(_padded_cell("" if number else heading, label), line, width)
 
 
 def _folded(start: str, text: str, width: int) -> list[str]:
@@ -316,5 +278,5 @@ def _width(text: str) -> int:
     )
 
 
-def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _width(text))
+def _padded_cell(text: str, width: int) -> str:
+    return text + " " * (width - _width(text)) + _GAP

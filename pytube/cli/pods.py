@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,38 +13,47 @@ from pytube import admin
 from pytube.admin import Pods, WaitingPod
 from pytube.admin.pods import PodsCount, document
 from pytube.cli.context import (
+    PREVIEW,
     config_of,
-    confirm,
+    confirm_rows,
     database_options,
     json_option,
-    keep_earlier_name,
     key_argument,
     limit_option,
+    options,
     partition_option,
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import and_some, is_terminal, key_shown, print_json, print_list, tell
+from pytube.cli.output import Table, and_some, is_terminal, key_shown, print_json, print_table, tell
 from pytube.config import Config
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
 from pytube.errors import NotPaused, UsageError
 from pytube.verify import Explanation
 
-_COLUMNS = {
-    "seq": "seq",
-    "partition": "part",
-    "op": "op",
-    "shard": "shard",
-    "ts": "since",
-    "state": "state",
-    "client_id": "by",
-    "failures": "failing",
-    "keys": "keys",
-}
-_PREVIEW = 5
 _SHOWN = 10
 _EVERY = 2**31 - 1
+
+
+def _keys_shown(row: WaitingPod) -> str:
+    keys = [str(key_shown(key)) for key in row.keys[:_SHOWN]]
+    if row.key_count > len(keys):
+        keys.append(f"… ({row.key_count})")
+    return row.control or " ".join(keys)
+
+
+_TABLE: Table = {
+    "seq": "seq",
+    "part": "partition",
+    "op": "op",
+    "shard": "shard",
+    "since": "ts",
+    "state": "state",
+    "by": "client_id",
+    "failing": "failures",
+    "keys": _keys_shown,
+}
 
 
 @click.group()
@@ -53,33 +61,27 @@ def pods() -> None:
     """List, show, retry, step through, or discard queued pods."""
 
 
-def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which pods, as `chosen`."""
-
-    @tube_argument()
-    @partition_option
-    @click.option("--from", "first", type=int, metavar="SEQ", help="Only from this seq.")
-    @click.option("--to", "last", type=int, metavar="SEQ", help="Only up to this seq.")
-    @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
-    @click.option("--key", metavar="ID", help="Only pods with this id; scans all pods of the range.")
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **options: Any) -> Any:
-        chosen = Pods(*map(options.pop, ("name", "partition", "first", "last", "shard", "key")))
-        return command(*arguments, chosen=chosen, **options)
-
-    return wrapper
+_WHICH = options(
+    tube_argument("tube"),
+    partition_option,
+    key_argument("Only pods with this id; scans all pods of the range.", is_required=False),
+    click.option("--from", "first", type=int, metavar="SEQ", help="Only from this seq."),
+    click.option("--to", "last", type=int, metavar="SEQ", help="Only up to this seq."),
+    click.option("--shard", type=click.IntRange(min=0), help="Only this shard."),
+)
+"""The fields of `Pods`."""
 
 
 @pods.command("list")
-@_filters
+@_WHICH
 @limit_option
 @json_option
 @database_options()
-def list_(database: Database, chosen: Pods, limit: int, as_json: bool) -> None:
+def list_(database: Database, limit: int, as_json: bool, **which: Any) -> None:
     """List queued pods in processing order."""
     with database.connect() as connection:
-        rows = admin.list_pods(connection, chosen, database.schema, and_some(limit))
-    print_list(_COLUMNS, rows, "no such pods are queued", as_json=as_json, shown=_shown, limit=limit)
+        rows = admin.list_pods(connection, Pods(**which), database.schema, and_some(limit))
+    print_table(_TABLE, rows, "no such pods are queued", as_json=as_json, limit=limit)
 
 
 @pods.command()
@@ -106,7 +108,7 @@ def show(
     if as_json:
         print_json({"pods": shown.pods, "documents": [one.as_json() for one in shown.documents]})
         return
-    print_list(_COLUMNS, shown.pods, "", as_json=False, shown=_shown)
+    print_table(_TABLE, shown.pods, "")
     for found in shown.documents:
         click.echo(f"key {key_shown(str(found.id))} of shard {found.shard}")
         for line in _sides(found):
@@ -114,54 +116,42 @@ def show(
 
 
 @pods.command()
-@_filters
+@_WHICH
 @yes_option
 @json_option
 @database_options()
-def retry(database: Database, chosen: Pods, yes: bool, as_json: bool) -> None:
+def retry(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
     """Move pods to the end of the queue; skips pods in flight."""
-    _act(database, chosen, ("retry", "retried"), admin.retry_pods, yes=yes, as_json=as_json)
+    _act(database, Pods(**which), ("retry", "retried"), admin.retry_pods, yes=yes, as_json=as_json)
 
 
 @pods.command()
-@_filters
+@_WHICH
 @yes_option
 @json_option
 @database_options()
-def discard(database: Database, chosen: Pods, yes: bool, as_json: bool) -> None:
+def discard(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
     """Discard pods, or one --key in them, without sending.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
-    _act(database, chosen, ("discard", "discarded"), admin.ack_pods, yes=yes, as_json=as_json)
-
-
-keep_earlier_name(pods, "ack", discard)
+    _act(database, Pods(**which), ("discard", "discarded"), admin.ack_pods, yes=yes, as_json=as_json)
 
 
 @pods.command()
 @tube_argument()
 @partition_option
+@key_argument("Only this id.", is_required=False)
 @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
-@click.option("--key", metavar="ID", help="Only this id.")
 @json_option
 @database_options()
-def reset(
-    database: Database,
-    name: str,
-    partition: int | None,
-    shard: int | None,
-    key: str | None,
-    as_json: bool,
-) -> None:
+def reset(database: Database, name: str, as_json: bool, **which: Any) -> None:
     """Reset attempt counts of failing keys and retry now.
 
     A worker keeps the counts of keys in flight until it is paused.
     """
     with database.connect() as connection:
-        done = admin.reset_attempts(
-            connection, name, database.schema, partition=partition, shard=shard, key=key
-        )
+        done = admin.reset_attempts(connection, name, database.schema, **which)
     text = f"the attempts of {say_count(done, 'key')} are reset"
     tell(text, {"tube": name, "keys": done}, as_json=as_json)
 
@@ -269,26 +259,19 @@ def _act(
             )
             return
         if not yes:
-            if not as_json:
-                rows = admin.list_pods(connection, chosen, database.schema, _PREVIEW)
-                print_list(_COLUMNS, rows, "", as_json=False, shown=_shown)
-            confirm(_question(verb[0], chosen, count), yes=yes)
+            rows = admin.list_pods(connection, chosen, database.schema, PREVIEW)
+            what = _what(chosen, count)
+            confirm_rows(verb[0], what, count.pods, _TABLE, rows, as_json=as_json)
         done = act(connection, chosen, database.schema)
     what = "" if chosen.key is None else f"key {chosen.key} in "
     text = f"{what}{say_count(done, 'pod')} {is_or_are(done)} {verb[1]}"
     tell(text, {"tube": chosen.tube, "key": chosen.key, verb[1]: done}, as_json=as_json)
 
 
-def _question(verb: str, chosen: Pods, count: PodsCount) -> str:
-    what = "" if chosen.key is None else f"key {chosen.key} in "
-    parts = [f"{verb} {what}{say_count(count.pods, 'pod')} of tube {chosen.tube}"]
+def _what(chosen: Pods, count: PodsCount) -> str:
+    """In words, for a question."""
+    key = "" if chosen.key is None else f"key {chosen.key} in "
+    parts = [f"{key}{say_count(count.pods, 'pod')} of tube {chosen.tube}"]
     parts += [f"{count.in_flight} in flight"] if count.in_flight else []
     parts += [f"{say_count(count.control, 'control pod')}, left alone"] if count.control else []
-    return f"{', '.join(parts)}?"
-
-
-def _shown(row: WaitingPod) -> dict[str, Any]:
-    keys = [str(key_shown(key)) for key in row.keys[:_SHOWN]]
-    if row.key_count > len(keys):
-        keys.append(f"… ({row.key_count})")
-    return {"keys": row.control or " ".join(keys)}
+    return ", ".join(parts)

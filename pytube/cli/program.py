@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GROUPS = {
     "Start": {
         "demo": ("worker", "Demonstrate pytube here: servers, load, a killed worker, a check."),
-        "dev": ("dev", "Start a Postgres, Redis, Kafka, or OpenSearch to try."),
+        "dev": ("worker", "Start a Postgres, Redis, Kafka, or OpenSearch to try."),
         "install": ("installation", "Install or upgrade pytube in the database."),
         "plan": ("document", "Show what apply would change, without changing anything."),
         "apply": ("document", "Make the database match the configuration file."),

@@ -21,7 +21,7 @@ from pytube.cli.context import (
     yes_option,
 )
 from pytube.cli.exits import FAILED, NOT_WELL
-from pytube.cli.output import print_json, print_rows, tell
+from pytube.cli.output import print_json, print_table, tell
 from pytube.cli.verify import print_report, showing_progress
 from pytube.config import BackfillConfig, Config
 from pytube.db.database import Database
@@ -267,7 +267,7 @@ def _tell(tube: str, status: Status, *, as_json: bool) -> None:
             ("new", status.state.new, status.new_documents, status.state.is_switched),
         )
     ]
-    print_rows({name: name for name in ("role", "index", "documents", "searched")}, rows, "")
+    print_table({name: name for name in ("role", "index", "documents", "searched")}, rows, "")
     _tell_backfills(status.backfills)
     click.echo(f"{status.phase}; next: {_next(tube, _STEPS[status.phase])}")
 

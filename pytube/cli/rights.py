@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import click
 import psycopg
 from psycopg import errors, sql
 from psycopg.rows import class_row
@@ -40,36 +39,24 @@ _WHO: Final = r"""
         SELECT n.oid, pg_catalog.left(o.rolname, -6) AS prefix
         FROM pg_catalog.pg_namespace AS n JOIN pg_catalog.pg_roles AS o ON o.oid = n.nspowner
         WHERE n.nspname = %(schema)s AND o.rolname LIKE '%%\_owner'
-    ), role AS (
-        SELECT k.kind, r.oid
-        FROM installed AS s CROSS JOIN unnest(%(kinds)s::text[]) AS k (kind)
-        JOIN pg_catalog.pg_roles AS r ON r.rolname = s.prefix || '_' || k.kind
-    ), relation AS (
-        SELECT c.oid, c.relkind FROM pg_catalog.pg_class AS c JOIN installed AS s ON c.relnamespace = s.oid
-        WHERE c.relname = %(name)s
-            -- Postgres does not name the schema: another table may have the name of a tube.
-            AND NOT EXISTS (
-                SELECT FROM pg_catalog.pg_class AS o WHERE o.relname = c.relname AND o.oid <> c.oid)
-    ), routine AS (
-        SELECT p.oid FROM pg_catalog.pg_proc AS p JOIN installed AS s ON p.pronamespace = s.oid
-        WHERE p.proname = %(name)s
     )
     SELECT current_user::text AS role, pg_catalog.current_database()::text AS database,
         (SELECT s.prefix FROM installed AS s) AS prefix,
         EXISTS (SELECT FROM installed AS s WHERE has_schema_privilege(s.oid, 'USAGE')) AS sees,
         ARRAY(
-            SELECT r.kind FROM role AS r
+            SELECT k.kind FROM installed AS s CROSS JOIN unnest(%(kinds)s::text[]) AS k (kind)
+            JOIN pg_catalog.pg_roles AS r ON r.rolname = s.prefix || '_' || k.kind
             WHERE CASE %(kind)s
-                WHEN 'function' THEN EXISTS (SELECT FROM routine) AND NOT EXISTS (
-                    SELECT FROM routine AS p WHERE NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))
-                WHEN 'table' THEN EXISTS (
-                    SELECT FROM relation AS t
-                    WHERE t.relkind = 'r' AND has_table_privilege(r.oid, t.oid, 'SELECT'))
-                WHEN 'sequence' THEN EXISTS (
-                    SELECT FROM relation AS t
-                    WHERE t.relkind = 'S' AND has_sequence_privilege(r.oid, t.oid, 'USAGE'))
+                WHEN 'function' THEN (
+                    SELECT bool_and(has_function_privilege(r.oid, p.oid, 'EXECUTE'))
+                    FROM pg_catalog.pg_proc AS p WHERE p.pronamespace = s.oid AND p.proname = %(name)s)
                 WHEN 'schema' THEN %(name)s = %(schema)s
-                ELSE false END
+                -- Postgres does not name the schema: another table may have the name of a tube.
+                ELSE (SELECT bool_and(c.relnamespace = s.oid AND CASE %(kind)s
+                        WHEN 'table' THEN c.relkind = 'r' AND has_table_privilege(r.oid, c.oid, 'SELECT')
+                        WHEN 'sequence' THEN c.relkind = 'S' AND has_sequence_privilege(r.oid, c.oid, 'USAGE')
+                        ELSE false END)
+                    FROM pg_catalog.pg_class AS c WHERE c.relname = %(name)s) END
         ) AS holders
 """
 
@@ -145,18 +132,18 @@ def _look(database: Database, kind: str, name: str) -> _Session | None:
         return None
 
 
-def _remedy(said: str, command: tuple[str, ...], session: _Session) -> str:
+def _remedy(said: str, command: Sequence[str], session: _Session) -> str:
     """The remedy for a refusal of Postgres."""
     role, prefix = _quoted(session.role), session.prefix or "tube"
     if said.startswith("permission denied for database"):
         return f"as its owner, run: GRANT CREATE ON DATABASE {_quoted(session.database)} TO {role}"
-    if command in _INSTALLS:
+    if tuple(command) in _INSTALLS:
         return (
             "run it as the role that installed, which has the rights of "
             f"{_quoted(prefix + '_owner')}, or as a superuser"
         )
     if session.holders:
-        kind = COMMANDS.get(command, "admin")
+        kind = COMMANDS.get(tuple(command), "admin")
         needed = kind if kind in session.holders else session.holders[0]
         return _member(_quoted(f"{prefix}_{needed}"), role, needed)
     if said.startswith("must be owner"):
@@ -185,9 +172,3 @@ def _any_role(prefix: str) -> str:
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else sql.Identifier(name).as_string()
-
-
-def asked_by(context: click.Context) -> Asked | None:
-    """The command that was called, and its databases; None before these were known."""
-    found = context.find_root().meta.get(Asked.KEY)
-    return found if isinstance(found, Asked) else None

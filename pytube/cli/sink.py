@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 
 import click
 
 from pytube import admin
 from pytube.cli.context import database_options, json_option, tube_argument
-from pytube.cli.exits import NOT_WELL, interrupted
+from pytube.cli.exits import NOT_WELL, first_signal, interrupted
 from pytube.cli.output import print_json, print_text, tell
 from pytube.cli.program import Settings
 from pytube.config import SinkConfig
@@ -67,12 +64,19 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
     left: list[str] = []
     found: list[Checked] = []
     interruption = Interruption()
-    with _on_signals(interruption) as received:
-        for checked in run_checks(built.trial, left.append, interruption):
-            found.append(checked)
-            if checked.left is not None:
-                left.append(checked.left)
-            _tell_checked(checked, as_json=as_json)
+    # A sink warns at each of its many opens; a worker repeats the warning once, at its start.
+    log = logging.getLogger("pytube")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with first_signal(interruption.ask) as received:
+            for checked in run_checks(built.trial, left.append, interruption):
+                found.append(checked)
+                if checked.left is not None:
+                    left.append(checked.left)
+                _tell_checked(checked, as_json=as_json)
+    finally:
+        log.setLevel(level)
     if received:
         interrupted(128 + received[0], f"; {_about(left)}")
     if not as_json:
@@ -103,30 +107,6 @@ def accept(database: Database, name: str, as_json: bool) -> None:
         found = admin.accept_sink(connection, name, database.schema)
     text = f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
     tell(text, {"tube": name, "accepted": bool(found)}, as_json=as_json)
-
-
-@contextmanager
-def _on_signals(interruption: Interruption) -> Iterator[list[int]]:
-    """The first SIGINT or SIGTERM interrupts the checks in order; a second one ends the process at once."""
-    received: list[int] = []
-
-    def interrupt(number: int, _: object) -> None:
-        if received:
-            os._exit(128 + number)
-        received.append(number)
-        interruption.ask()
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    # A sink warns at each of its many opens; a worker repeats the warning once, at its start.
-    log = logging.getLogger("pytube")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        log.setLevel(level)
 
 
 def _about(left: list[str]) -> str:

@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from glob import glob
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import print_json, print_list, progress_meter, tell
+from pytube.cli.output import Table, print_json, print_table, progress_meter, tell
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
@@ -80,9 +79,19 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @database_options()
     @functools.wraps(command)
     def wrapper(*arguments: Any, cores: str, conf: tuple[str, ...], **options: Any) -> Any:
+        try:
+            import pyspark  # noqa: F401 # is it there?
+        except ImportError:
+            raise ConfigError(f"Spark is not installed: {how_to_install('spark')}") from None
+        from pytube.spark.session import local, sentence
+
         settings = dict(pair.partition("=")[::2] for pair in conf)
-        with spark_errors():
-            return command(*arguments, session=functools.partial(start_session, cores, settings), **options)
+        try:
+            return command(*arguments, session=functools.partial(local, cores, settings), **options)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] != "pyspark":
+                raise
+            raise PytubeError(sentence(error)) from error  # such as for a missing file at another place
 
     return wrapper
 
@@ -122,7 +131,8 @@ def touch(
     **options: Any,
 ) -> None:
     """Resend the ids in files."""
-    of_spark = package()
+    from pytube import spark as of_spark
+
     check_path(path)
     texts = () if has_numbers(database, tubes, options["relation"]) else (key,)
     with showing_progress(database, options["job_id"], as_json=as_json):
@@ -159,7 +169,8 @@ def fanout(
     **options: Any,
 ) -> None:
     """Resend the ids of a query, several ranges in parallel."""
-    of_spark = package()
+    from pytube import spark as of_spark
+
     has_numbers(database, tubes, options["relation"])  # that is: they are there
     with showing_progress(database, options["job_id"], as_json=as_json):
         done = of_spark.fanout_sql(session(), query, tubes=tubes, dsn=host_of(database), **options)
@@ -190,7 +201,8 @@ def backfill(
 
     `pytube backfill status`, `pause`, and `cancel` work on it.
     """
-    of_spark = package()
+    from pytube import spark as of_spark
+
     has_numbers(database, [tube])
     check_table(database, table)
     job: list[str] = []
@@ -265,7 +277,8 @@ def reconcile(
 
     Exits with 1 if something differs and --tube is not given.
     """
-    of_spark = package()
+    from pytube import spark as of_spark
+
     check_path(path)
     check_table(database, table)
     check_whole({*tubes, sink_tube})
@@ -275,6 +288,7 @@ def reconcile(
     if sink_tube is None and len(tubes) == 1:
         sink_tube = tubes[0]
     spark_session = session()
+    named: dict[str, Any] = {"job_id": job_id} if job_id else {}
     with of_spark.snapshot(spark_session, host_of(database)) as moment:
         rows = moment.table(table, partitions=max_connections)
         found = of_spark.reconcile(
@@ -288,7 +302,7 @@ def reconcile(
             key_type=key_type,
             told=None,
             max_connections=max_connections,
-            **({"job_id": job_id} if job_id else {}),
+            **named,
         )
     if as_json:
         counts = {name: getattr(found, name) for name in ("source", "sink", "missing", "extra", "different")}
@@ -310,55 +324,18 @@ def jobs(database: Database, as_json: bool) -> None:
     """Show Spark jobs, newest first."""
     with database.connect() as connection:
         rows = all_jobs(connection, database.schema)
-    columns = {
-        "job_id": "job",
-        "tubes": "tubes",
+    table: Table = {
+        "job": "job_id",
+        "tubes": lambda row: ", ".join(row["tubes"]),
         "state": "state",
-        "units_done": "units in",
-        "units": "of",
+        "units in": "units_done",
+        "of": "units",
         "ids": "ids",
     }
-    print_list(
-        columns,
-        rows,
-        "there was no job yet",
-        as_json=as_json,
-        shown=lambda row: {"tubes": ", ".join(row["tubes"])},
-    )
+    print_table(table, rows, "there was no job yet", as_json=as_json)
 
 
 # --- shared by them: a session, files, and the progress of a job ----------------------------
-
-
-def package() -> ModuleType:
-    """The package; `ConfigError` where Spark is not installed."""
-    try:
-        import pyspark  # noqa: F401 # is it there?
-    except ImportError:
-        raise ConfigError(f"Spark is not installed: {how_to_install('spark')}") from None
-    import pytube.spark
-
-    return pytube.spark
-
-
-@contextmanager
-def spark_errors() -> Iterator[None]:
-    """Raise what Spark raises, such as for a missing file at another place, as a sentence."""
-    try:
-        yield
-    except Exception as error:
-        if type(error).__module__.partition(".")[0] != "pyspark":
-            raise
-        from pytube.spark.session import sentence
-
-        raise PytubeError(sentence(error)) from error
-
-
-def start_session(cores: str, settings: dict[str, str]) -> SparkSession:
-    """A Spark session on this machine."""
-    from pytube.spark.session import local
-
-    return local(cores, settings)
 
 
 def host_of(database: Database) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -16,13 +16,14 @@ import click
 import pytube
 from pytube.cli.context import database_options, json_option, tube_argument
 from pytube.cli.output import (
+    Table,
     changing,
     heading_line,
     is_terminal,
     lines,
     partitions_shown,
     print_json,
-    print_rows,
+    print_table,
     seconds,
     shown,
     terminal_width,
@@ -30,68 +31,60 @@ from pytube.cli.output import (
 from pytube.counts import printable
 from pytube.db.database import Database
 from pytube.errors import DatabaseUnavailable, UsageError, WrongKind, how_to_install
-from pytube.health.fleet import Count, FleetSample, HostSample, Partition, Worker, place
+from pytube.health.disagreements import disagreements
+from pytube.health.fleet import FleetSample, HostSample, Partition, Worker, place
 from pytube.health.prometheus import Measured, exposition, measure
-from pytube.health.troubles import disagreements, down_lines, kafka_lines
+from pytube.health.troubles import down_lines, kafka_lines
 from pytube.health.troubles import lines as trouble_lines
-from pytube.health.watcher import PACE_LOOK, FleetWatcher, Tubes
+from pytube.health.watcher import PACE_LOOK, FleetWatcher
 from pytube.tubes.calls import unknown_tube
 
-COLUMNS = {
-    "name": "tube",
-    "partition": "part",
-    "waiting": "waiting",
+TABLE: Table = {
+    "tube": "name",
+    "part": "partition",
+    "waiting": "counted",
     "backfill": "backfill",
     "documents": "documents",
-    "lag": "lag",
+    "lag": lambda one: seconds(one.lag),
     "parked": "parked",
     "state": "state",
-    "leader": "leader",
+    "leader": lambda one: one.leader or "none",
     "epoch": "epoch",
-    "renewed_ago": "renewed ago",
+    "renewed ago": lambda one: seconds(one.renewed_ago),
 }
-OUTBOX_COLUMNS = {
-    key: heading for key, heading in COLUMNS.items() if key not in ("backfill", "documents")
-} | {"name": "outbox"}
-_WORKER_COLUMNS = {
-    "worker": "worker",
+OUTBOX_TABLE: Table = {"outbox": "name"} | {
+    heading: of for heading, of in TABLE.items() if heading not in ("tube", "backfill", "documents")
+}
+_WORKERS: Table = {
+    "worker": lambda worker: worker.client_id or "?",
     "instance": "instance",
-    "version": "version",
-    "election": "election",
-    "seen": "seen",
-    "count": "leads",
-    "leads": "partitions",
+    "version": lambda worker: worker.version or "?",
+    "election": lambda worker: ", ".join(sorted(worker.elections)) or "-",
+    "seen": lambda worker: seconds(worker.seen_ago),
+    "leads": lambda worker: len(worker.leads),
+    "partitions": lambda worker: partitions_shown(worker.leads) or "-",
 }
-_COMMON = (
-    *("leader", "epoch", "leads_for", "renewed_ago", "state", "sink_down", "sink_down_for"),
-    *("failing", "failing_terms", "failing_for", "paused"),
-)
 _JSON = (
     *(
         "partition",
         "waiting",
-        "backfill",
-        "documents",
-        "control",
+        "parked",
         "lag",
-        "backfill_lag",
-        "election",
-        *_COMMON,
+        "leader",
+        "epoch",
+        "leads_for",
+        "renewed_ago",
+        "state",
+        "sink_down",
     ),
-    *("parked_error", "source_down", "source_down_for", "paused_kind", "paused_for", "sink_emptied_for"),
+    *("sink_down_for", "failing", "failing_terms", "failing_for", "paused", "parked_error"),
 )
-OUTBOX_JSON = (
-    "partition",
-    "waiting",
-    "parked",
-    "lag",
-    *_COMMON,
-    "problem",
-    "parked_error",
-    "resting",
-    "host",
+_OF_TUBES = (
+    *("backfill", "documents", "control", "backfill_lag", "election", "source_down", "source_down_for"),
+    *("paused_kind", "paused_for", "sink_emptied_for"),
 )
-"""The keys of a partition's JSON."""
+_OF_OUTBOXES = ("problem", "resting", "host")
+"""The fields of a partition that its JSON has."""
 
 _OFTEN = 120
 """Between two readings pass this many times the seconds that the first one took the server: at most 0.8 % of
@@ -152,8 +145,7 @@ def status(
     if prometheus:
         click.echo(exposition([_measure(database).of(name) for database in databases]), nl=False)
         return
-    count: Tubes = "glance" if fleet_view else "exact"
-    with closing(FleetWatcher(databases, "pytube cli", count)) as watcher:
+    with closing(FleetWatcher(databases, "pytube cli", exact=not fleet_view)) as watcher:
         if watch:
             show = _lines_as_json if as_json else _live_table() if is_terminal() else _lines(databases)
             with suppress(KeyboardInterrupt):
@@ -193,7 +185,7 @@ def _of(sample: FleetSample, tube: str | None) -> FleetSample:
     for host in sample.hosts:
         if host.error is not None and (host.host is None or not isinstance(host.error, DatabaseUnavailable)):
             raise host.error
-    found = sample if tube is None else sample.of(tube)
+    found = sample if tube is None else sample.only(lambda one: one.name == tube)
     if tube is not None and any(queue.kind == "outbox" for queue in found.queues):
         raise WrongKind(f"{tube!r} is an outbox, not a tube: pytube outbox status {tube}")
     if tube is not None and not found.queues and not found.down:
@@ -210,11 +202,11 @@ def _print_once(sample: FleetSample, *, as_json: bool) -> None:
         print_json(_json(sample))
     else:
         if rows or not outboxes:
-            print_rows(of_hosts(COLUMNS, sample), partition_rows(rows), _NONE if not sample.down else "")
+            print_table(_of_hosts(TABLE, sample), rows, _NONE if not sample.down else "")
         if outboxes:
             if rows:
                 click.echo()
-            print_rows(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), "")
+            print_table(_of_hosts(OUTBOX_TABLE, sample), outboxes, "")
     for line in _brief(sample) if as_json else _remarks(sample):
         click.echo(line, err=as_json or not is_terminal())  # no line of the table
 
@@ -237,12 +229,12 @@ def _lines_as_json(sample: FleetSample) -> None:
 
 def _lines(databases: Sequence[Database]) -> Callable[[FleetSample], None]:
     named = any(database.host is not None for database in databases)
-    columns = {"time": "time", **({"host": "host"} if named else {}), **COLUMNS}
-    click.echo(heading_line(columns))
+    hosts: Table = {"host": "host"} if named else {}
+    table: Table = {"time": lambda _: datetime.now().astimezone(), **hosts, **TABLE}
+    click.echo(heading_line(table))
 
     def show(sample: FleetSample) -> None:
-        now = datetime.now().astimezone()
-        for line in lines(columns, [row | {"time": now} for row in partition_rows(_by_kind(sample)[0])]):
+        for line in lines(table, _by_kind(sample)[0]):
             click.echo(line)  # which flushes
         for line in _remarks(sample):
             click.echo(line, err=True)
@@ -254,13 +246,11 @@ def _live_table() -> Callable[[FleetSample], None]:
     show_lines = click.get_current_context().with_resource(changing())
 
     def show(sample: FleetSample) -> None:
-        rows, outboxes = _by_kind(sample)
-        table: list[str] = []
-        if rows:
-            table += shown(of_hosts(COLUMNS, sample), partition_rows(rows), terminal_width())
-        if outboxes:
-            table += shown(of_hosts(OUTBOX_COLUMNS, sample), partition_rows(outboxes), terminal_width())
-        show_lines([*(table or [_NONE]), *_remarks(sample)])
+        told: list[str] = []
+        for table, rows in zip((TABLE, OUTBOX_TABLE), _by_kind(sample), strict=True):
+            if rows:
+                told += shown(_of_hosts(table, sample), rows, terminal_width())
+        show_lines([*(told or [_NONE]), *_remarks(sample)])
 
     return show
 
@@ -271,37 +261,19 @@ def _by_kind(sample: FleetSample) -> tuple[list[Partition], list[Partition]]:
     return tubes, outboxes
 
 
-def of_hosts(columns: dict[str, str], sample: FleetSample) -> dict[str, str]:
-    """The columns, after that of the host where there are several."""
-    return columns if sample.hosts[0].host is None else {"host": "host"} | columns
+def _of_hosts(table: Table, sample: FleetSample) -> Table:
+    """The table, with the host before all else where there are several."""
+    return table if sample.hosts[0].host is None else {"host": "host", **table}
 
 
-def partition_rows(partitions: Iterable[Partition]) -> list[dict[str, Any]]:
-    """The rows of a table."""
-    return [
-        {name: getattr(one, name) for name in ("host", *COLUMNS)}
-        | {
-            "waiting": one.counted,
-            "lag": seconds(one.lag),
-            "leader": one.leader or "none",
-            "renewed_ago": seconds(one.renewed_ago),
-        }
-        for one in partitions
-    ]
-
-
-def partition_json(one: Partition, names: Sequence[str]) -> dict[str, Any]:
+def partition_json(one: Partition) -> dict[str, Any]:
     """For programs: counts as numbers, each with an `…_is_exact` behind it."""
-    found: dict[str, Any] = {}
-    for name in names:
-        value = getattr(one, name)
-        if name in ("waiting", "backfill", "documents", "control") or isinstance(value, Count):
-            is_exact = value is not None and value.is_exact
-            found |= {name: None if value is None else value.number, f"{name}_is_exact": is_exact}
-        elif name == "resting":
-            found[name] = [asdict(topic) for topic in value]
-        else:
-            found[name] = value
+    found: dict[str, Any] = {one.kind: one.name}
+    for name in (*_JSON, *(_OF_TUBES if one.kind == "tube" else _OF_OUTBOXES)):
+        found[name] = value = getattr(one, name)
+        if name in ("waiting", "backfill", "documents", "control", "parked"):
+            found[name] = None if value is None else value.number
+            found[f"{name}_is_exact"] = value is not None and value.is_exact
     return found
 
 
@@ -310,19 +282,17 @@ def _json(sample: FleetSample) -> list[dict[str, Any]]:
     hosts = {host.host: host for host in sample.hosts}
     rows = []
     for one in _by_kind(sample)[0]:
-        of_tube = hosts[one.host].of(one.name)
+        host = hosts[one.host]
         rows.append(
-            {"tube": one.name}
-            | partition_json(one, _JSON)
-            | {"parked": None if one.parked is None else one.parked.number}
+            partition_json(one)
             | ({} if one.host is None else {"host": one.host})
             | {
-                "unverified": [asdict(found) for found in of_tube.unverified],
-                "sample": next(map(asdict, of_tube.samples), None),
+                "unverified": [asdict(found) for found in host.unverified if found.tube == one.name],
+                "sample": next((asdict(found) for found in host.samples if found.tube == one.name), None),
                 "hindered": [
                     {"what": each.what, "reason": each.reason, "seconds": each.seconds}
-                    for each in of_tube.hindered
-                    if each.partition == one.partition
+                    for each in host.hindered
+                    if (each.tube, each.partition) == (one.name, one.partition)
                 ],
             }
         )
@@ -352,23 +322,9 @@ def _print_workers(sample: FleetSample, *, as_json: bool) -> None:
         workers = [_worker_json(worker) for worker in sample.workers]
         print_json({"workers": workers, "disagreements": [asdict(one) for one in found], "not_read": unread})
         return
-    rows = [_worker_row(worker) for worker in sample.workers]
-    print_rows(of_hosts(_WORKER_COLUMNS, sample), rows, _NO_WORKER if not sample.down else "")
+    print_table(_of_hosts(_WORKERS, sample), sample.workers, _NO_WORKER if not sample.down else "")
     for line in [*unread, *map(str, found)]:
         click.echo(printable(line), err=not is_terminal())
-
-
-def _worker_row(worker: Worker) -> dict[str, Any]:
-    return {
-        "host": worker.host,
-        "worker": worker.client_id or "?",
-        "instance": worker.instance,
-        "version": worker.version or "?",
-        "election": ", ".join(sorted(worker.elections)) or "-",
-        "seen": seconds(worker.seen_ago),
-        "count": len(worker.leads),
-        "leads": partitions_shown(worker.leads) or "-",
-    }
 
 
 def _worker_json(worker: Worker) -> dict[str, Any]:

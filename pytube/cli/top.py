@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -19,8 +18,9 @@ import pytube
 from pytube.cli.output import partitions_shown, seconds
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
+from pytube.health.disagreements import disagreements
 from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
-from pytube.health.troubles import disagreements, lines
+from pytube.health.troubles import lines
 from pytube.health.watcher import FleetWatcher
 
 _LATE: Final = 3.0
@@ -31,6 +31,8 @@ _TROUBLES: Final = 5
 """Lines that are kept for troubles; `x` shows all."""
 _GAP: Final = 2
 """Columns of the terminal between two of the table."""
+_LONGEST: Final = 40
+"""Characters of a cell; a longer one loses its middle, since its end often identifies it."""
 
 _COLORS: Final = {"bad": "red", "warn": "yellow", "good": "green"}
 _CALMER: Final = {state: number for number, state in enumerate(STATES)}
@@ -38,30 +40,26 @@ _CALMER: Final = {state: number for number, state in enumerate(STATES)}
 Row = Queue | Partition | Worker
 
 
-# --- columns --------------------------------------------------------------------------------------
+# --- columns: in the order in which a narrow terminal gives them up, the last ones first --------------
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of one view."""
 
     heading: str
     of: Callable[[Any], Any]
     """The value of a row."""
-    width: int
-    least: int = 0
-    """Terminals narrower than this do without it."""
     shown: Callable[[Any], str] | None = None
     """Of a number, which is sorted with the greatest first: its text."""
     rank: Callable[[Any], Any] | None = None
     """What rows are sorted by, where it is not the value."""
-    keeps_end: bool = False
-    """Whether a text that is too long loses its middle, since its end identifies it."""
 
     def text(self, row: Row) -> str:
         """What the row shows."""
         value = self.of(row)
-        return printable(self.shown(value) if self.shown else value)
+        text = printable(self.shown(value) if self.shown else value)
+        half = _LONGEST // 2
+        return text if len(text) <= _LONGEST else f"{text[: half - 1]}…{text[-half:]}"
 
     def sorted(self, rows: Sequence[Row], *, reverse: bool) -> list[Row]:
         """The rows by this column; equal rows keep their order."""
@@ -109,80 +107,68 @@ def _leaders(queue: Queue) -> str:
     return ", ".join(sorted({one.leader for one in queue.partitions if one.leader is not None})) or "none"
 
 
-_VIEWS: Final[dict[str, tuple[Column, ...]]] = {
+_VIEWS: Final[dict[str, Sequence[Column]]] = {
     "tubes": (
-        Column("name", _name, 16, keeps_end=True),
-        Column("kind", lambda q: q.kind, 6, 110),
-        Column("parts", lambda q: len(q.partitions), 5, 100, str),
-        Column("waiting", lambda q: Count.total(one.waiting for one in q.partitions), 7, 0, _count),
-        Column(
-            "backfill",
-            lambda q: _of_tube(q, Count.total(one.backfill for one in q.partitions)),
-            8,
-            90,
-            _count,
-        ),
-        Column("lag", lambda q: q.lag, 7, 0, seconds),
-        Column("in/s", lambda q: q.rate_in, 6, 76, _rate),
-        Column("out/s", lambda q: q.rate_out, 6, 66, _rate),
-        Column("parked", lambda q: q.parked, 6, 0, _count),
-        Column("retry", lambda q: _of_tube(q, q.retrying), 5, 80, _count),
-        Column("state", _states, 15, rank=_worst),
-        Column("leaders", _leaders, 20, 120),
+        Column("name", _name),
+        Column("waiting", lambda q: Count.total(one.waiting for one in q.partitions), _count),
+        Column("lag", lambda q: q.lag, seconds),
+        Column("parked", lambda q: q.parked, _count),
+        Column("state", _states, rank=_worst),
+        Column("out/s", lambda q: q.rate_out, _rate),
+        Column("in/s", lambda q: q.rate_in, _rate),
+        Column("retry", lambda q: _of_tube(q, q.retrying), _count),
+        Column("backfill", lambda q: _of_tube(q, Count.total(one.backfill for one in q.partitions)), _count),
+        Column("parts", lambda q: len(q.partitions), str),
+        Column("kind", lambda q: q.kind),
+        Column("leaders", _leaders),
     ),
     "partitions": (
         Column(
             "partition",
             lambda p: f"{_name(p)}/{p.partition}",
-            16,
             rank=lambda p: (p.host or "", p.name, p.partition),
-            keeps_end=True,
         ),
-        Column("kind", lambda p: p.kind, 6, 130),
-        Column("waiting", lambda p: p.waiting, 7, 0, _count),
-        Column("backfill", lambda p: _of_tube(p, p.backfill), 8, 100, _count),
-        Column("lag", lambda p: p.lag, 7, 0, seconds),
-        Column("parked", lambda p: p.parked, 6, 70, _count),
-        Column("retry", lambda p: _of_tube(p, p.retrying), 5, 90, _count),
-        Column("state", lambda p: p.state, 11, rank=lambda p: _CALMER[p.state]),
-        Column("leader", lambda p: p.leader or "none", 14, keeps_end=True),
-        Column("renewed", lambda p: p.renewed_ago, 7, 110, seconds),
-        Column("leads for", lambda p: p.leads_for, 9, 120, seconds),
-        Column("epoch", lambda p: p.epoch, 11, 140, _count),
-        Column("election", lambda p: p.election or "-", 8, 150),
+        Column("waiting", lambda p: p.waiting, _count),
+        Column("lag", lambda p: p.lag, seconds),
+        Column("state", lambda p: p.state, rank=lambda p: _CALMER[p.state]),
+        Column("leader", lambda p: p.leader or "none"),
+        Column("parked", lambda p: p.parked, _count),
+        Column("retry", lambda p: _of_tube(p, p.retrying), _count),
+        Column("backfill", lambda p: _of_tube(p, p.backfill), _count),
+        Column("renewed", lambda p: p.renewed_ago, seconds),
+        Column("leads for", lambda p: p.leads_for, seconds),
+        Column("kind", lambda p: p.kind),
+        Column("epoch", lambda p: p.epoch, _count),
+        Column("election", lambda p: p.election or "-"),
     ),
     "workers": (
-        Column("worker", lambda w: w.client_id or "?", 16),
-        Column("instance", lambda w: w.instance, 12, 100),
-        Column("version", lambda w: w.version or "?", 10, 70),
-        Column("election", lambda w: ",".join(sorted(w.elections)) or "-", 8, 80),
-        Column("seen", lambda w: w.seen_ago, 7, 0, seconds),
-        Column("leads", lambda w: len(w.leads), 5, 0, str),
-        Column("partitions", lambda w: partitions_shown(w.leads) or "-", 20),
+        Column("worker", lambda w: w.client_id or "?"),
+        Column("seen", lambda w: w.seen_ago, seconds),
+        Column("leads", lambda w: len(w.leads), str),
+        Column("version", lambda w: w.version or "?"),
+        Column("election", lambda w: ",".join(sorted(w.elections)) or "-"),
+        Column("instance", lambda w: w.instance),
+        Column("partitions", lambda w: partitions_shown(w.leads) or "-"),
     ),
 }
 
 
-def _fitting(view: str, width: int) -> list[tuple[Column, int]]:
-    """The columns that a terminal of this width shows, with their widths; texts share the rest."""
-    shown = [column for column in _VIEWS[view] if column.least <= width]
-    left = width - sum(column.width + _GAP for column in shown)
-    stretched = [
-        column for column in shown if column.keeps_end or column.heading in ("leaders", "partitions")
-    ]
-    stretched = stretched or shown[:1]
-    return [
-        (column, column.width + (max(-6, left // len(stretched)) if column in stretched else 0))
-        for column in shown
-    ]
+def _fitting(view: str, rows: Sequence[Row], width: int) -> list[tuple[Column, int]]:
+    """The first columns, as many as a terminal of this width has room for, with their widths."""
+    found: list[tuple[Column, int]] = []
+    for column in _VIEWS[view]:
+        room = max([len(column.heading) + 1, *(len(column.text(row)) for row in rows)])
+        width -= room + _GAP
+        if width < 0 and found:
+            break
+        found.append((column, room))
+    return found
 
 
-def _cell(column: Column, width: int, row: Row) -> Text:
+def _cell(column: Column, row: Row) -> Text:
     text, style = column.text(row), ""
     if column.heading == "state":
         style = next(_COLORS[kind] for state, kind in STATES.items() if text.startswith(state))
-    if column.keeps_end and len(text) > width:
-        text = f"{text[: width // 2 - 1]}…{text[width // 2 - width :]}"
     justify: Any = "left" if column.shown is None else "right"
     return Text(text, style, justify=justify, no_wrap=True, overflow="ellipsis")
 
@@ -315,18 +301,19 @@ class TopApp(App[None]):
         self._summary.update(text)
 
     def _draw_table(self, sample: FleetSample) -> None:
-        table, fitting = self._table, _fitting(self._view, self.size.width)
+        table, rows = self._table, self._rows(sample)
+        fitting = _fitting(self._view, rows, self.size.width)
         by = fitting[self._sort % len(fitting)][0]
         at, cursor, scroll = self._cursor_key(), table.cursor_row, table.scroll_y
         table.clear(columns=True)
         arrow = "▼" if (by.shown is not None) != self._reverse else "▲"
         for column, width in fitting:
-            heading = column.heading[: width - 1] + arrow if column is by else column.heading
+            heading = column.heading + arrow if column is by else column.heading
             justify: Any = "left" if column.shown is None else "right"
             table.add_column(Text(heading, justify=justify), width=width)
-        self._shown = {_key(row): row for row in by.sorted(self._rows(sample), reverse=self._reverse)}
+        self._shown = {_key(row): row for row in by.sorted(rows, reverse=self._reverse)}
         for key, row in self._shown.items():
-            table.add_row(*(_cell(column, width, row) for column, width in fitting), key=key)
+            table.add_row(*(_cell(column, row) for column, _ in fitting), key=key)
         if self._shown:
             row_at = table.get_row_index(at) if at in self._shown else min(cursor, len(self._shown) - 1)
             table.move_cursor(row=row_at, animate=False, scroll=False)
@@ -393,7 +380,7 @@ class TopApp(App[None]):
 
     def action_sort(self) -> None:
         """Sort by the next column."""
-        self._sort = (self._sort + 1) % len(_fitting(self._view, self.size.width))
+        self._sort += 1
         self._reverse = False
         self._draw()
 

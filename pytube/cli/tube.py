@@ -9,17 +9,16 @@ from typing import Any
 import click
 
 from pytube.cli.context import (
-    Renamed,
     confirm,
     database_options,
     json_option,
     lock_option,
-    names_of_tubes,
+    tube_argument,
     yes_option,
 )
-from pytube.cli.output import print_list, tell
+from pytube.cli.output import print_table, tell
 from pytube.model import KeyType
-from pytube.tubes.admin import Attachment, AttachResult, Tubes, TubeSettings
+from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
 from pytube.tubes.attachments import changes
 
 
@@ -28,7 +27,7 @@ def tube() -> None:
     """Create, attach, list, and drop tubes."""
 
 
-_TUBE = click.argument("name", metavar="TUBE", shell_complete=names_of_tubes)
+_TUBE = tube_argument()
 
 
 @tube.command()
@@ -161,7 +160,6 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None
     "--key-cols",
     "--key",
     "key_cols",
-    cls=Renamed,
     metavar="COLUMN,...",
     help="Columns of a key of several columns, instead of --id-col; the tube's keys are text. For a "
     "related table, the columns with the root table's key, in its order.",
@@ -256,23 +254,18 @@ def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float, as_jso
 def list_(tubes: Tubes, as_json: bool) -> None:
     """List tubes and their tables."""
     rows = tubes.list()
-    columns = {
+    table: dict[str, Any] = {
         "tube": "tube",
         "partitions": "partitions",
         "predicate": "predicate",
-        "tbl": "table",
+        "table": "tbl",
         "shard": "shard",
         "shards": "shards",
-        "id_col": "id column",
-        "key_type": "keys",
+        "id column": "id_col",
+        "keys": "key_type",
     }
     if any(row.key_cols for row in rows):
-        columns |= {"key_cols": "key", "shard_by": "spread by"}
+        table |= {"key": lambda row: ", ".join(row.key_cols or []), "spread by": "shard_by"}
     if any(row.companion_of for row in rows):
-        columns["companion_of"] = "companion of"
-    empty = "there are no tubes; make one with: pytube tube create NAME"
-    print_list(columns, rows, empty, as_json=as_json, shown=_shown)
-
-
-def _shown(row: Attachment) -> dict[str, Any]:
-    return {"key_cols": ", ".join(row.key_cols or [])}
+        table |= {"companion of": "companion_of"}
+    print_table(table, rows, "there are no tubes; make one with: pytube tube create NAME", as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
+from pytube.errors import NotDelivered, UsageError
 
 if TYPE_CHECKING:
     from pytube.verify import Report
@@ -153,29 +155,35 @@ def wait(
     Exits with 1 after the timeout, or if keys are parked.
     """
     from pytube.delivered import wait_async
-    from pytube.errors import UsageError
 
     if now and (seq is not None or lsn is not None):
         raise UsageError("give only one of --now, --seq, and --lsn")
-    delivered = _run(
-        wait_async(
-            names,
-            dsn=database.dsn,
-            seq=seq,
-            lsn=lsn,
-            timeout=timeout,
-            ignore_parked=ignore_parked,
-            schema=database.schema,
-        )
-    )
-    if as_json:
-        print_json(asdict(delivered))
-    else:
-        click.echo(f"all touches up to seq {delivered.seq} are delivered ({delivered.seconds:.3f} s)")
-        if delivered.parked:
-            click.echo(
-                f"but for {say_count(delivered.parked, 'key')}, which {is_or_are(delivered.parked)} parked"
+    began = time.monotonic()
+    try:
+        delivered = _run(
+            wait_async(
+                names,
+                dsn=database.dsn,
+                seq=seq,
+                lsn=lsn,
+                timeout=timeout,
+                ignore_parked=ignore_parked,
+                schema=database.schema,
             )
+        )
+    except NotDelivered as error:
+        if as_json:
+            seconds = time.monotonic() - began
+            print_json({"is_delivered": False, "tubes": names, "reason": str(error), "seconds": seconds})
+        raise
+    if as_json:
+        print_json({"is_delivered": True} | asdict(delivered))
+        return
+    click.echo(f"all touches up to seq {delivered.seq} are delivered ({delivered.seconds:.3f} s)")
+    if delivered.parked:
+        click.echo(
+            f"but for {say_count(delivered.parked, 'key')}, which {is_or_are(delivered.parked)} parked"
+        )
 
 
 @click.command()

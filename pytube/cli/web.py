@@ -96,8 +96,7 @@ def web(
     from pytube.logs import Logger
     from pytube.web.app import application
     from pytube.web.sampler import Sampler
-    from pytube.web.security import Sessions
-    from pytube.web.site import Place, Site
+    from pytube.web.site import Place, Sessions, Site
 
     places = {one.host: Place(one, unresolved_of(one) if settings.has_file else None) for one in databases}
     log = Logger("pytube.web")
@@ -146,7 +145,7 @@ def _address(listen: str) -> tuple[str, int]:
 
 
 def _token(file: Path | None) -> str | None:
-    from pytube.web.security import checked_token
+    from pytube.web.site import checked_token
 
     given = os.environ.get(_VARIABLE)
     if file is None:

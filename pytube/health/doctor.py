@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
@@ -15,11 +15,10 @@ from pytube.config.names import leader_name
 from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
-from pytube.documentation import page
 from pytube.documents.resolve import resolve, unresolved
-from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install
+from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, page
 from pytube.health.documents import DOCUMENT, check_declarations, check_documents
-from pytube.health.findings import Check, Level, fail, ok, warn
+from pytube.health.findings import Check, Level, Look, fail, ok, warn
 from pytube.health.fleet import place
 from pytube.health.queues import (
     check_delivery,
@@ -153,13 +152,11 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
                 tubes = read_tubes(connection, schema)
             if tubes is not None:
                 partitions |= tubes | read_outboxes(connection, schema)
-                yield from check_delivery(connection, schema, config)
-                yield from check_ids(connection, schema)
-                yield from check_owners(connection, schema)
-                yield from check_reach(connection, schema, config)
-                yield from check_outboxes(connection, schema, config)
-                yield from check_documents(connection, schema, config)
-                yield from check_declarations(connection, schema, config)
+                for subject, check in _OF_QUEUES.items():
+                    try:
+                        yield from check(Look(connection, schema, config))
+                    except psycopg.errors.InsufficientPrivilege:
+                        yield warn(subject, "were not looked at, as this role may not", "see above: rights")
             yield check_connections(connection)
             yield from check_settings(connection)
             yield from check_transactions(connection)
@@ -176,6 +173,18 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
         yield from check_tubes(config, tubes)
         names = tubes.keys() - unresolved(config)
         yield from check_sources(config, [name for name in config.tubes if name in names])
+
+
+_OF_QUEUES: Final[dict[str, Callable[[Look], Iterator[Check]]]] = {
+    "leaders": check_delivery,
+    "ids": check_ids,
+    "owners": check_owners,
+    "partitions": check_reach,
+    "outboxes": check_outboxes,
+    "documents": check_documents,
+    "declarations": check_declarations,
+}
+"""By the subject of the finding where this role may not look."""
 
 
 def _where(connection: psycopg.Connection) -> str:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import psycopg
-
-from pytube.config import Config
 from pytube.counts import say_count
 from pytube.declarations.model import Kind, Plan, State
 from pytube.declarations.survey import survey
-from pytube.health.findings import Check, fail, ok, warn
+from pytube.health.findings import Check, Look, fail, ok, warn
 
 DOCUMENT = "document "
 """The subject of a finding begins with it, and ends with the name."""
@@ -18,9 +15,9 @@ _LOOK = "run `pytube plan`, then `pytube apply`"
 _RESEND = "run `pytube plan`, then `pytube apply --backfill`"
 
 
-def check_documents(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_documents(look: Look) -> Iterator[Check]:
     """Drift between the file, the applied declaration, and the links; missing indexes."""
-    for one in survey(config, connection, schema, kinds=(Kind.DOCUMENT,)):
+    for one in survey(look.config, look.connection, look.schema, kinds=(Kind.DOCUMENT,)):
         subject = f"{DOCUMENT}{one.name}"
         if one.problem is not None:
             yield _refused(subject, one.problem)
@@ -32,9 +29,9 @@ def check_documents(connection: psycopg.Connection, schema: str, config: Config)
             yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)
 
 
-def check_declarations(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_declarations(look: Look) -> Iterator[Check]:
     """Drift of tubes and outboxes: between the file, the applied declaration, and the database."""
-    for one in survey(config, connection, schema, kinds=(Kind.TUBE, Kind.OUTBOX)):
+    for one in survey(look.config, look.connection, look.schema, kinds=(Kind.TUBE, Kind.OUTBOX)):
         subject = f"declared {one.kind} {one.name}"
         if one.problem is not None:
             yield _refused(subject, one.problem)

@@ -1,12 +1,88 @@
-"""What a check of the doctor ends in."""
+"""Findings: the kinds of troubles, each with its section in the reference, and the results of checks."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import psycopg
 
 from pytube.config import Config
-from pytube.health.kinds import Kind
+from pytube.errors import page
+
+
+class Kind(enum.StrEnum):
+    """A value is the name of the section."""
+
+    KAFKA_UNREACHABLE = "kafka-unreachable"
+    """Workers can't reach a Kafka cluster that elections or deliveries need. Remedy: bring Kafka up, or fix
+    the workers' way there. Don't restart workers: they continue without help."""
+
+    LEADER_LOST = "leader-lost"
+    """The leader stopped renewing its term: it was killed, hangs, or is cut off. Remedy: start a worker. If
+    the leader hangs, end it with SIGKILL; nothing is lost."""
+
+    NOT_LED = "not-led"
+    """No worker leads the partition, so its changes wait. Remedy: start a worker for the tube or outbox; if
+    one runs, its log has the reason."""
+
+    SINK_DOWN = "sink-down"
+    """The sink takes nothing; the partition waits, and parks nothing. Remedy: bring the sink up, or correct
+    what the reason names; then SIGHUP for a changed file. `pytube sink check` tries the sink."""
+
+    SINK_EMPTIED = "sink-emptied"
+    """The sink lost its documents, or was replaced. Remedy: `pytube backfill start` fills it again. If it may
+    be complete: `pytube verify`."""
+
+    SINK_SLOW = "sink-slow"
+    """The sink answers late, or puts documents off, so workers send it less at a time. Remedy: relieve the
+    sink, or change the setting that the finding names."""
+
+    SOURCE_DOWN = "source-down"
+    """Rows can't be read. Remedy: follow the reason: usually a GRANT, or a query or document to correct in
+    the configuration; then SIGHUP."""
+
+    TABLE_LOCKED = "table-locked"
+    """A session has locked a table or records that the partition needs. Remedy: wait, or end that session;
+    the worker continues without help."""
+
+    TERMS_FAIL = "terms-fail"
+    """Several terms of the partition in a row ended by the same failure. Remedy: fix what the worker's log
+    names; report a bug of pytube."""
+
+    NOT_READ = "not-read"
+    """The backlog of the partition could not be read. Remedy: grant the role what the finding names."""
+
+    PARKED = "parked"
+    """Documents or records were set aside with their errors. Remedy: `pytube park list` or `pytube outbox
+    parked list` shows why; fix that, then `pytube park retry` or `pytube outbox parked retry`."""
+
+    PAUSED = "paused"
+    """An operator paused the tube or partition. Remedy: `pytube resume`."""
+
+    STOPPED = "stopped"
+    """A worker stopped the whole tube: a document can't be delivered and `on_poison` is `stop`, or more keys
+    would be parked than `park_limit`. Remedy: fix the cause, or discard with `pytube pods discard` or `pytube
+    park discard`; then `pytube resume`."""
+
+    TOPIC_RESTS = "topic-rests"
+    """A topic accepts no records of an outbox; other topics continue. Remedy: create the topic, or correct
+    what the reason names; its records then go in order. To give them up: `pytube outbox park`."""
+
+    SOURCE_CHANGED = "source-changed"
+    """The source was replaced or restored, so commits that were delivered may be gone. Remedy: `pytube verify
+    --repair`, or `pytube backfill start --wait` if the sink can't be read; for an outbox, inform its
+    consumers, then `pytube outbox acknowledge`."""
+
+    COPY_DIFFERS = "copy-differs"
+    """A scheduled sample found keys that differ. Remedy: `pytube verify --repair`, then `pytube verify` until
+    it finds nothing."""
+
+    @property
+    def page(self) -> str:
+        """Where this is to be read."""
+        return page(f"errors.md#{self}")
 
 
 class Level(enum.StrEnum):
@@ -27,6 +103,14 @@ class Check:
     remedy: str | None = None
     kind: Kind | None = None
     """Of a trouble, which has a section in the reference."""
+
+
+class Look(NamedTuple):
+    """What a check of the database needs: an autocommit session, pytube's schema, the configuration."""
+
+    connection: psycopg.Connection
+    schema: str
+    config: Config
 
 
 def ok(subject: str, finding: str) -> Check:

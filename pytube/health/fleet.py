@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal
@@ -175,10 +175,10 @@ class Queue:
     name: str
     partitions: Sequence[Partition]
     rate_in: float | None = None
-    """Pods or records a second that writers added since the sample before; None in the first. Postgres counts
-    them some seconds late at times, and also counts rolled back ones."""
+    """Pods or records that writers lately added a second; None in the first sample. Postgres counts them some
+    seconds late at times, and also counts rolled back ones."""
     rate_out: float | None = None
-    """Pods or records a second that were delivered or parked since the sample before; None in the first."""
+    """Pods or records that were lately delivered or parked a second; None in the first sample."""
     falls_by: float | None = None
     """Documents or records a second by which the queue has become shorter, or below 0 longer, in the last
     seconds; None while too few have been seen."""
@@ -437,15 +437,17 @@ class HostSample:
             return describe(self.error)
         return None if self.error is None else str(self.error)
 
-    def of(self, tube: str) -> HostSample:
-        """The part for one tube or outbox."""
+    def only(self, which: Callable[[Partition], bool]) -> HostSample:
+        """The part for some partitions, and for their tubes and outboxes."""
+        partitions = [one for one in self.partitions if which(one)]
+        names, numbers = {one.name for one in partitions}, {(one.name, one.partition) for one in partitions}
         return replace(
             self,
-            partitions=[one for one in self.partitions if one.name == tube],
-            kafka=[one for one in self.kafka if one.tube == tube],
-            hindered=[one for one in self.hindered if one.tube == tube],
-            unverified=[one for one in self.unverified if one.tube == tube],
-            samples=[one for one in self.samples if one.tube == tube],
+            partitions=partitions,
+            kafka=[one for one in self.kafka if one.tube in names],
+            hindered=[one for one in self.hindered if (one.tube, one.partition) in numbers],
+            unverified=[one for one in self.unverified if one.tube in names],
+            samples=[one for one in self.samples if one.tube in names],
         )
 
     @property
@@ -510,15 +512,10 @@ class FleetSample:
         """Of all hosts."""
         return [worker for host in self.hosts for worker in host.workers]
 
-    def of(self, tube: str) -> FleetSample:
-        """The part for one tube or outbox."""
-        hosts = [host.of(tube) for host in self.hosts]
-        return FleetSample(self.at, hosts, [queue for queue in self.queues if queue.name == tube])
-
-    @property
-    def kafka(self) -> list[Unreachable]:
-        """Of all hosts, the Kafka clusters that workers can't reach."""
-        return [one for host in self.hosts for one in host.kafka]
+    def only(self, which: Callable[[Partition], bool]) -> FleetSample:
+        """The part for some partitions, with their tubes and outboxes as a whole."""
+        queues = [queue for queue in self.queues if any(map(which, queue.partitions))]
+        return FleetSample(self.at, [host.only(which) for host in self.hosts], queues)
 
     @property
     def not_read(self) -> list[str]:

@@ -76,7 +76,7 @@ class Measured:
 
     def of(self, tube: str | None) -> Measured:
         """The part for one tube or outbox, and for none; None: all."""
-        return self if tube is None else replace(self, sample=self.sample.of(tube))
+        return self if tube is None else replace(self, sample=self.sample.only(lambda one: one.name == tube))
 
     @property
     def tubes(self) -> list[str]:
@@ -130,38 +130,98 @@ class _Fleet:
             yield family
 
 
-# --- the samples of one metric ---------------------------------------------------------------------
+# --- the metrics -----------------------------------------------------------------------------------
 
 
-def _each(value: _Value) -> _Of:
-    """One of each partition of a tube, and of an outbox that has it."""
-    return lambda host: [(_key(one), value(one)) for one in host.sample.partitions]
+def _number(count: Count | None) -> int | None:
+    return None if count is None else count.number
 
 
-def _of_tubes(value: _Value) -> _Of:
-    """One of each partition of a tube."""
-    return _each(lambda one: value(one) if one.kind == "tube" else None)
+def _if_led(value: _Value) -> _Value:
+    """Without a leader it is unknown whether the sink of a partition is up."""
+    return lambda one: value(one) if one.is_led else None
 
 
-def _of_outboxes(value: _Value) -> _Of:
-    """One of each partition of an outbox."""
-    return _each(lambda one: value(one) if one.kind == "outbox" else None)
+def _if(kind: str, value: _Value) -> _Value:
+    """Only of tubes, or of outboxes."""
+    return lambda one: value(one) if one.kind == kind else None
 
 
-def _classes(**values: _Value) -> _Of:
-    """One of each class of a partition's pods."""
-    return lambda host: [
-        ((*_key(one), label), value(one)) for one in host.sample.partitions for label, value in values.items()
-    ]
+_OF_PARTITIONS: Mapping[str, tuple[str, _Value]] = {
+    "partition_led": ("1 while a worker leads the partition.", lambda one: one.is_led),
+    "partition_lost": ("1 while its leader has stopped renewing its term.", lambda one: one.state == "lost"),
+    "leader_age_seconds": ("Age of the term; absent without a term.", lambda one: one.leads_for),
+    "renewal_age_seconds": (
+        "Time since the last renewal; absent without a term.",
+        lambda one: one.renewed_ago,
+    ),
+    "sink_up": (
+        "0 while the sink accepts nothing; absent without a leader.",
+        _if_led(lambda one: one.sink_down is None),
+    ),
+    "source_up": (
+        "0 while rows can't be read; absent without a leader.",
+        _if("tube", _if_led(lambda one: one.source_down is None)),
+    ),
+    "sink_down_seconds": (
+        "How long the sink has accepted nothing, or 0; absent without a leader.",
+        _if_led(lambda one: one.sink_down_for or 0.0),
+    ),
+    "source_down_seconds": (
+        "How long rows could not be read, or 0; absent without a leader.",
+        _if("tube", _if_led(lambda one: one.source_down_for or 0.0)),
+    ),
+    "failing_terms": (
+        "Consecutive terms that ended by the same failure, or 0.",
+        lambda one: one.failing_terms or 0,
+    ),
+    "parked_keys": (
+        "Parked keys or records; absent if the role may not see them.",
+        lambda one: _number(one.parked),
+    ),
+    "partition_paused": (
+        "1 while the partition is paused, or a worker has stopped the tube.",
+        lambda one: one.paused is not None,
+    ),
+    "partition_stopped": (
+        "1 while a worker has stopped the tube: a document can't be delivered, or too many keys are parked.",
+        _if("tube", lambda one: one.paused_kind in ("poison", "park_limit")),
+    ),
+    "outbox_records": (
+        "Records in the outbox: exact below 1000, an estimate above; absent if the role may not read them.",
+        _if("outbox", lambda one: _number(one.waiting)),
+    ),
+    "outbox_topics_resting": (
+        "Topics that accept no records from the outbox.",
+        _if("outbox", lambda one: len(one.resting)),
+    ),
+}
+"""With the labels `tube` and `partition`."""
+
+_OF_CLASSES: Mapping[str, tuple[str, Mapping[str, _Value]]] = {
+    "pods": (
+        "Pods in the tube: exact below 1000, an estimate above.",
+        {
+            "incremental": _if("tube", lambda one: _number(one.waiting)),
+            "backfill": lambda one: _number(one.backfill),
+            "control": lambda one: _number(one.control),
+        },
+    ),
+    "lag_seconds": (
+        "Age of the oldest pod or record, or 0.",
+        {
+            "incremental": lambda one: one.lag or 0.0,
+            "backfill": _if("tube", lambda one: one.backfill_lag or 0.0),
+        },
+    ),
+}
+"""The same, with the class of the pods."""
 
 
-def _unverified(cause: str) -> _Of:
-    def samples(host: Measured) -> _Samples:
-        found = {one.tube: one for one in host.sample.unverified if one.cause == cause}
-        names = {one.name for one in host.sample.partitions} if cause == "source" else host.tubes
-        return [((name,), 0 if name not in found else 1 + found[name].is_certain) for name in sorted(names)]
-
-    return samples
+def _unverified(host: Measured, cause: str) -> _Samples:
+    found = {one.tube: one for one in host.sample.unverified if one.cause == cause}
+    names = {one.name for one in host.sample.partitions} if cause == "source" else host.tubes
+    return [((name,), 0 if name not in found else 1 + found[name].is_certain) for name in sorted(names)]
 
 
 def _last_sample(value: Callable[[LastSample], float]) -> _Of:
@@ -171,6 +231,38 @@ def _last_sample(value: Callable[[LastSample], float]) -> _Of:
 def _sizes(host: Measured) -> _Samples:
     names = sorted({one.name for one in host.sample.partitions})
     return [((name,), host.sizes.get(name)) for name in names]
+
+
+def _emptied(host: Measured) -> _Samples:
+    tubes = {one.name: one.sink_emptied_for for one in host.sample.partitions if one.kind == "tube"}
+    return [((tube,), since is not None) for tube, since in tubes.items()]
+
+
+_OF_TUBES: Mapping[str, tuple[str, _Of]] = {
+    "bytes": ("Size of the table with its indexes. Space is reused later, not freed.", _sizes),
+    "source_changed": (
+        "1 if delivered commits may be gone, 2 if some are, until the copy is verified or acknowledged.",
+        lambda host: _unverified(host, "source"),
+    ),
+    "copy_differs": (
+        "2 after a scheduled sample found differing keys, until the copy is verified; else 0.",
+        lambda host: _unverified(host, "sample"),
+    ),
+    "sample_checked": (
+        "Keys that the last scheduled sample compared; absent before the first.",
+        _last_sample(lambda one: one.checked),
+    ),
+    "sample_differing": (
+        "Its differing keys, without parked keys.",
+        _last_sample(lambda one: one.differing),
+    ),
+    "sample_age_seconds": ("Seconds since the sample ended.", _last_sample(lambda one: one.ago)),
+    "sink_emptied": (
+        "1 from when the sink was found to have lost its documents until it is filled again.",
+        _emptied,
+    ),
+}
+"""With the label `tube`."""
 
 
 def _backfill_rows(host: Measured) -> _Samples:
@@ -183,172 +275,16 @@ def _backfill_rows(host: Measured) -> _Samples:
     ]
 
 
-def _emptied(host: Measured) -> _Samples:
-    tubes = {one.name: one.sink_emptied_for for one in host.sample.partitions if one.kind == "tube"}
-    return [((tube,), since is not None) for tube, since in tubes.items()]
-
-
 def _unreachable(host: Measured) -> _Samples:
     return list(Counter((one.tube, one.use, one.bootstrap_servers) for one in host.sample.kafka).items())
 
 
-def _hidden(host: Measured) -> _Samples:
-    return [] if host.sample.error else [((), sum(one.hidden for one in host.writers))]
-
-
-def _if_led(one: Partition, value: float) -> float | None:
-    """Without a leader it is unknown whether the sink of a partition is up."""
-    return value if one.is_led else None
-
-
-def _number(count: Count | None) -> int | None:
-    return None if count is None else count.number
-
-
-def _key(one: Partition) -> tuple[str, str]:
-    return one.name, str(one.partition)
-
-
-_TUBE = ("tube",)
-_PARTITION = ("tube", "partition")
-_CLASS = ("tube", "partition", "class")
-
-METRICS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
-    ("partition_led", "1 while a worker leads the partition.", _PARTITION, _each(lambda one: one.is_led)),
-    (
-        "partition_lost",
-        "1 while its leader has stopped renewing its term.",
-        _PARTITION,
-        _each(lambda one: one.state == "lost"),
-    ),
-    (
-        "leader_age_seconds",
-        "Age of the term; absent without a term.",
-        _PARTITION,
-        _each(lambda one: one.leads_for),
-    ),
-    (
-        "renewal_age_seconds",
-        "Time since the last renewal; absent without a term.",
-        _PARTITION,
-        _each(lambda one: one.renewed_ago),
-    ),
-    (
-        "sink_up",
-        "0 while the sink accepts nothing; absent without a leader.",
-        _PARTITION,
-        _each(lambda one: _if_led(one, one.sink_down is None)),
-    ),
-    (
-        "source_up",
-        "0 while rows can't be read; absent without a leader.",
-        _PARTITION,
-        _of_tubes(lambda one: _if_led(one, one.source_down is None)),
-    ),
-    (
-        "sink_down_seconds",
-        "How long the sink has accepted nothing, or 0; absent without a leader.",
-        _PARTITION,
-        _each(lambda one: _if_led(one, one.sink_down_for or 0.0)),
-    ),
-    (
-        "source_down_seconds",
-        "How long rows could not be read, or 0; absent without a leader.",
-        _PARTITION,
-        _of_tubes(lambda one: _if_led(one, one.source_down_for or 0.0)),
-    ),
-    (
-        "failing_terms",
-        "Consecutive terms that ended by the same failure, or 0.",
-        _PARTITION,
-        _each(lambda one: one.failing_terms or 0),
-    ),
-    (
-        "parked_keys",
-        "Parked keys or records; absent if the role may not see them.",
-        _PARTITION,
-        _each(lambda one: _number(one.parked)),
-    ),
-    (
-        "partition_paused",
-        "1 while the partition is paused, or a worker has stopped the tube.",
-        _PARTITION,
-        _each(lambda one: one.paused is not None),
-    ),
-    (
-        "partition_stopped",
-        "1 while a worker has stopped the tube: a document can't be delivered, or too many keys are parked.",
-        _PARTITION,
-        _of_tubes(lambda one: one.paused_kind in ("poison", "park_limit")),
-    ),
-    (
-        "pods",
-        "Pods in the tube: exact below 1000, an estimate above.",
-        _CLASS,
-        _classes(
-            incremental=lambda one: _number(one.waiting) if one.kind == "tube" else None,
-            backfill=lambda one: _number(one.backfill),
-            control=lambda one: _number(one.control),
-        ),
-    ),
-    (
-        "lag_seconds",
-        "Age of the oldest pod or record, or 0.",
-        _CLASS,
-        _classes(
-            incremental=lambda one: one.lag or 0.0,
-            backfill=lambda one: (one.backfill_lag or 0.0) if one.kind == "tube" else None,
-        ),
-    ),
-    (
-        "outbox_records",
-        "Records in the outbox: exact below 1000, an estimate above; absent if the role may not read them.",
-        _PARTITION,
-        _of_outboxes(lambda one: _number(one.waiting)),
-    ),
-    (
-        "outbox_topics_resting",
-        "Topics that accept no records from the outbox.",
-        _PARTITION,
-        _of_outboxes(lambda one: len(one.resting)),
-    ),
-    ("bytes", "Size of the table with its indexes. Space is reused later, not freed.", _TUBE, _sizes),
-    (
-        "source_changed",
-        "1 if delivered commits may be gone, 2 if some are, until the copy is verified or acknowledged.",
-        _TUBE,
-        _unverified("source"),
-    ),
-    (
-        "copy_differs",
-        "2 after a scheduled sample found differing keys, until the copy is verified; else 0.",
-        _TUBE,
-        _unverified("sample"),
-    ),
-    (
-        "sample_checked",
-        "Keys that the last scheduled sample compared; absent before the first.",
-        _TUBE,
-        _last_sample(lambda one: one.checked),
-    ),
-    (
-        "sample_differing",
-        "Its differing keys, without parked keys.",
-        _TUBE,
-        _last_sample(lambda one: one.differing),
-    ),
-    ("sample_age_seconds", "Seconds since the sample ended.", _TUBE, _last_sample(lambda one: one.ago)),
+_OTHERS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
     (
         "backfill_rows",
         "Rows of a running backfill: `total`, `inserted` into the tube, or `delivered` or parked, about.",
         ("tube", "table", "what"),
         _backfill_rows,
-    ),
-    (
-        "sink_emptied",
-        "1 from when the sink was found to have lost its documents until it is filled again.",
-        _TUBE,
-        _emptied,
     ),
     (
         "transaction_age_seconds",
@@ -360,7 +296,7 @@ METRICS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
         "transactions_hidden",
         "Writing transactions whose age this role may not see; grant it `pg_read_all_stats`.",
         (),
-        _hidden,
+        lambda host: [] if host.sample.error else [((), sum(one.hidden for one in host.writers))],
     ),
     (
         "kafka_unreachable_workers",
@@ -374,5 +310,22 @@ METRICS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
         (),
         lambda host: [((), host.sample.error is None)],
     ),
+]
+
+
+def _each(**values: _Value) -> _Of:
+    """One of each partition, or of each class of its pods."""
+    return lambda host: [
+        ((one.name, str(one.partition), *filter(None, [label])), value(one))
+        for one in host.sample.partitions
+        for label, value in values.items()
+    ]
+
+
+METRICS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
+    *((name, text, ("tube", "partition"), _each(**{"": of})) for name, (text, of) in _OF_PARTITIONS.items()),
+    *((name, text, ("tube", "partition", "class"), _each(**of)) for name, (text, of) in _OF_CLASSES.items()),
+    *((name, text, ("tube",), of) for name, (text, of) in _OF_TUBES.items()),
+    *_OTHERS,
 ]
 """Name without `pytube_fleet_`, text, labels without that of the host, and the samples of one host."""

@@ -22,9 +22,10 @@ from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.enrich.statements import WhyNoName
 from pytube.errors import ConfigError, PytubeError
-from pytube.health.findings import Check, fail, is_expected, judged, ok, warn
+from pytube.health.disagreements import hanging
+from pytube.health.findings import Check, Look, fail, is_expected, judged, ok, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
-from pytube.health.troubles import hanging, oldest, pace, troubles
+from pytube.health.troubles import oldest, pace, troubles
 from pytube.health.watcher import PACE_LOOK, Reader, queues_of
 from pytube.sinks import build_sink
 from pytube.sinks.registry import naming_of
@@ -91,30 +92,22 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
             yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
 
 
-def check_owners(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+def check_owners(look: Look) -> Iterator[Check]:
     """Whether trigger functions have the rights of their tables' owners, and of no former owner."""
-    try:
-        rows = connection.execute(within(_UNCAPTURED, schema)).fetchall()
-    except psycopg.errors.InsufficientPrivilege:
-        yield warn("owners", "of attached tables were not looked at", "see above: rights")
-        return
+    rows = look.connection.execute(within(_UNCAPTURED, look.schema)).fetchall()
     for table, owner, tube in rows:
         yield fail(
             f"owner of {table}",
             f"is {owner}, who has not agreed to be captured by tube {tube}: its writes are missed",
-            f"run as {owner}, or as a role with its rights: SELECT {schema}.tube_sync();",
+            f"run as {owner}, or as a role with its rights: SELECT {look.schema}.tube_sync();",
         )
     if not rows:
         yield ok("owners", "of attached tables have agreed to be captured")
 
 
-def check_reach(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_reach(look: Look) -> Iterator[Check]:
     """Whether each partition of a tube has a shard of an attached table: shard modulo partitions."""
-    try:
-        rows = connection.execute(within(_SPREAD, schema)).fetchall()
-    except psycopg.errors.InsufficientPrivilege:
-        yield warn("partitions", "whether each has a shard was not looked at", "see above: rights")
-        return
+    rows = look.connection.execute(within(_SPREAD, look.schema)).fetchall()
     reached: dict[tuple[str, int], set[int]] = {}
     for tube, partitions, first, shards in rows:
         ours = range(first, first + min(shards, partitions))
@@ -131,7 +124,7 @@ def check_reach(connection: psycopg.Connection, schema: str, config: Config) -> 
             f"have fewer partitions: pytube tube create {tube} --partitions {fit}; or spread a table over "
             f"more shards: pytube tube attach {tube} TABLE --shards {partitions} --force, then backfill it",
         )
-        yield judged(check, config, tube)
+        yield judged(check, look.config, tube)
     if not idle:
         yield ok("partitions", "each has a shard of an attached table, where there are tables")
 
@@ -231,15 +224,15 @@ _SAMPLE = """
 """
 
 
-def check_ids(connection: psycopg.Connection, schema: str) -> Iterator[Check]:
+def check_ids(look: Look) -> Iterator[Check]:
     """Whether one id is one row in attached tables, where no index proves it: in a sample, in bounded time.
 
-    With the rights of this session, which is autocommit. Only root tables are looked at.
+    With the rights of this session. Only root tables are looked at.
     """
     try:
-        checks = list(_check_tables(connection, schema))
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.QueryCanceled) as error:
-        yield warn("ids", f"not looked at: {describe(error)}", "see above: rights, or run the doctor again")
+        checks = list(_check_tables(look.connection, look.schema))
+    except psycopg.errors.QueryCanceled as error:
+        yield warn("ids", f"not looked at: {describe(error)}", "run the doctor again")
         return
     yield from checks
     if not checks:
@@ -357,20 +350,16 @@ def read_outboxes(connection: psycopg.Connection, schema: str) -> dict[str, int]
         return {}
 
 
-def check_outboxes(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_outboxes(look: Look) -> Iterator[Check]:
     """A finding for each outbox that is there, or should be, and more where something is wrong."""
-    try:
-        rows = connection.execute(within(_OUTBOXES, schema), {}).fetchall()
-    except psycopg.errors.InsufficientPrivilege:
-        yield warn("outboxes", "were not looked at", f"grant this role EXECUTE on {schema}.outbox_list")
-        return
+    rows = look.connection.execute(within(_OUTBOXES, look.schema), {}).fetchall()
     for row in rows:
         for check in _check(*row):
-            yield judged(check, config, row[0])
+            yield judged(check, look.config, row[0])
     there = {row[0] for row in rows}
-    for name in config.outboxes:
+    for name, outbox in look.config.outboxes.items():
         if name not in there:
-            command = "pytube apply" if config.outboxes[name].declared else f"pytube outbox create {name}"
+            command = "pytube apply" if outbox.declared else f"pytube outbox create {name}"
             yield fail(f"outbox {name}", "is not in the database", command)
 
 
@@ -420,13 +409,6 @@ def _check(
 
 # --- delivery: leaders, pauses, outages, parked and slow ones, and copies to be verified ------------------
 
-_NOT_LOOKED_AT: Final = {
-    "leaders": "were not looked at",
-    "emptied sinks": "were not looked for",
-    "parked": "documents were not looked at",
-    "copies": "unverified ones were not looked for",
-}
-"""The messages for a role without the right, by subject."""
 _LATE = 3
 """A sample is late when so many times the interval has passed, and `_PATIENCE`, since the last one."""
 _PATIENCE = 60.0
@@ -439,18 +421,14 @@ _ENDED: Final = """
 """
 
 
-def check_delivery(connection: psycopg.Connection, schema: str, config: Config) -> Iterator[Check]:
+def check_delivery(look: Look) -> Iterator[Check]:
     """Reasons why documents and records are not delivered, and copies that are wrong.
 
     Workers with another configuration may serve tubes that this one does not name: they get warnings only.
     """
-    try:
-        found = Reader(schema).read(connection)
-        waited = _waited(connection, schema, found.partitions)
-    except psycopg.errors.InsufficientPrivilege:
-        for subject, finding in _NOT_LOOKED_AT.items():
-            yield warn(subject, finding, "see above: rights")
-        return
+    connection, schema, config = look
+    found = Reader(schema).read(connection)
+    waited = _waited(connection, schema, found.partitions)
     needed = replace(found, kafka=[one for one in found.kafka if is_expected(config, one.tube)])
     wrong = troubles([needed], waited)
     for one in wrong:
@@ -462,24 +440,22 @@ def check_delivery(connection: psycopg.Connection, schema: str, config: Config) 
         if worker.hangs:
             remedy = "find out on its machine why it hangs, or kill it with SIGKILL: no change is lost"
             yield warn(f"worker {worker.client_id}", hanging(worker), remedy)
-    yield from _check_pace(connection, schema, config, found)
+    yield from _check_pace(look, found)
     if any(row.parked is None for row in found.partitions if row.kind == "tube"):
-        yield warn("parked", _NOT_LOOKED_AT["parked"], "see above: rights")
+        yield warn("parked", "documents were not looked at", "see above: rights")
     if "copies to verify" in found.unseen:
-        yield warn("copies", _NOT_LOOKED_AT["copies"], "see above: rights")
+        yield warn("copies", "unverified ones were not looked for", "see above: rights")
     else:
         yield from _check_copies(found, config)
 
 
-def _check_pace(
-    connection: psycopg.Connection, schema: str, config: Config, found: HostSample
-) -> Iterator[Check]:
+def _check_pace(look: Look, found: HostSample) -> Iterator[Check]:
     """Whether late queues catch up, which a second sample shows."""
     late = {queue.name: queue for queue in queues_of(found) if queue.is_behind}
     if not late:
         return
     time.sleep(max(0.0, found.counted_at + PACE_LOOK - time.monotonic()))
-    after = Reader(schema).read(connection)
+    after = Reader(look.schema).read(look.connection)
     for queue in queues_of(after):
         if queue.name in late:
             falls_by = queue.falls_since(late[queue.name], after.counted_at - found.counted_at)
@@ -488,7 +464,7 @@ def _check_pace(
                 yield ok(f"lag of {queue.name}", said)
             elif said is not None:
                 remedy = "see what takes the time, or start more processes: PytubeLag in docs/runbook.md"
-                yield judged(warn(f"lag of {queue.name}", said, remedy), config, queue.name)
+                yield judged(warn(f"lag of {queue.name}", said, remedy), look.config, queue.name)
 
 
 def _waited(

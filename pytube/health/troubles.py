@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from itertools import groupby
 from typing import Final, Literal, NamedTuple
-from uuid import UUID
 
 from pytube.clock import for_people
 from pytube.counts import name_partitions, printable, say_count
-from pytube.health.findings import Level
+from pytube.health.findings import Kind, Level
 from pytube.health.fleet import (
     Back,
     Count,
@@ -22,10 +20,8 @@ from pytube.health.fleet import (
     Partition,
     Queue,
     Unreachable,
-    Worker,
     place,
 )
-from pytube.health.kinds import Kind
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
 
@@ -68,27 +64,11 @@ class Trouble:
         return f"{place(self.host)}{self.name}{numbers}: {self.finding}{remedy}{more}"
 
 
-def lines(sample: FleetSample, partitions: Sequence[Partition] | None = None) -> list[str]:
-    """A line for each host that was not read, and for each trouble of these partitions; None: of all."""
-    found = troubles(sample.hosts)
-    if partitions is not None:
-        tubes = {(one.host, one.name) for one in partitions}
-        numbers = {one.key for one in partitions}
-        kafka = [one for one in sample.kafka if (one.host, one.tube) in tubes]
-        found = [
-            *_of_kafka(sample.partitions, kafka),
-            *(
-                one
-                for one in found
-                if (one.host, one.name) in tubes
-                and (not one.partitions or any((one.host, one.name, n) in numbers for n in one.partitions))
-            ),
-        ]
-    names = None if partitions is None else {(one.host, one.name) for one in partitions}
-    queues = [one for one in sample.queues if names is None or (one.host, one.name) in names]
+def lines(sample: FleetSample) -> list[str]:
+    """A line for each host that was not read, for each trouble, and for each queue that is behind."""
     hindered = [one for host in sample.hosts for one in host.hindered]
-    paces = [f"{place(one.host)}{one.name}: {said}" for one in queues if (said := pace(one, hindered))]
-    return [*down_lines(sample), *(printable(str(one)) for one in [*found, *paces])]
+    paces = [f"{place(one.host)}{one.name}: {said}" for one in sample.queues if (said := pace(one, hindered))]
+    return [*down_lines(sample), *(printable(str(one)) for one in [*troubles(sample.hosts), *paces])]
 
 
 def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
@@ -136,7 +116,7 @@ def down_lines(sample: FleetSample) -> list[str]:
 
 def kafka_lines(sample: FleetSample) -> list[str]:
     """A line for each Kafka cluster that a worker can't reach, and the queues that wait for it."""
-    return [printable(str(one)) for one in _of_kafka(sample.partitions, sample.kafka)]
+    return [printable(str(one)) for one in _of_kafka(sample.hosts)]
 
 
 def troubles(
@@ -149,40 +129,38 @@ def troubles(
         waited: for how many seconds something has waited in partitions without a leader, by name and
             number; None: for as long as there has been something.
     """
-    partitions = [one for host in hosts for one in host.partitions]
-    kafka = [one for host in hosts for one in host.kafka]
-    found = list(_of_kafka(partitions, kafka))
-    locked = {row.key: one for host in hosts for row, one in _locked(host)}
-    for (host, name), group in groupby(partitions, lambda one: (one.host, one.name)):
-        rows = list(group)
-        missed = {one.use for one in kafka if (one.host, one.tube) == (host, name)}
-        back = [one for sample in hosts if sample.host == host for one in sample.awaited(name)]
-        found += _of_queue(rows, missed, waited, back)
-        found += _alike(
-            host,
-            name,
-            ((row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))),
-        )
-        if "delivery" not in missed:
-            found += _resting(rows)
-    for sample in hosts:
-        for name, slowed in groupby(sample.hindered, lambda one: one.tube):
-            found += _alike(
-                sample.host, name, ((one.partition, _hindrance(one, locked.values())) for one in slowed)
-            )
-        found += (
-            Trouble(
-                Kind.COPY_DIFFERS if one.cause == "sample" else Kind.SOURCE_CHANGED,
-                Level.FAIL if one.is_certain else Level.WARN,
-                f"{'copy' if one.kind == 'tube' else 'messages'} of {one.tube}",
-                one.finding,
-                one.remedy,
-                sample.host,
-                one.tube,
-            )
-            for one in sample.unverified
-        )
+    found = list(_of_kafka(hosts))
+    for host in hosts:
+        found += _of_host(host, waited)
     return found
+
+
+def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:
+    """All but the clusters that can't be reached."""
+    locked = {row.key: one for row, one in _locked(host)}
+    for name, group in groupby(host.partitions, lambda one: one.name):
+        rows = list(group)
+        missed = {one.use for one in host.kafka if one.tube == name}
+        yield from _of_queue(rows, missed, waited, host.awaited(name))
+        each = (
+            (row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))
+        )
+        yield from _alike(host.host, name, each)
+        if "delivery" not in missed:
+            yield from _resting(rows)
+    for name, slowed in groupby(host.hindered, lambda one: one.tube):
+        each = ((one.partition, _hindrance(one, locked.values())) for one in slowed)
+        yield from _alike(host.host, name, each)
+    for one in host.unverified:
+        yield Trouble(
+            Kind.COPY_DIFFERS if one.cause == "sample" else Kind.SOURCE_CHANGED,
+            Level.FAIL if one.is_certain else Level.WARN,
+            f"{'copy' if one.kind == 'tube' else 'messages'} of {one.tube}",
+            one.finding,
+            one.remedy,
+            host.host,
+            one.tube,
+        )
 
 
 # --- of single partitions -------------------------------------------------------------------------
@@ -490,9 +468,10 @@ def _await(back: Sequence[Back]) -> str:
 # --- of Kafka -------------------------------------------------------------------------------------
 
 
-def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> Iterator[Trouble]:
+def _of_kafka(hosts: Sequence[HostSample]) -> Iterator[Trouble]:
     """One for each unreachable cluster, with the queues that wait for it. Kafka is not asked."""
-    unled = {(one.host, one.name) for one in partitions if not one.is_led}
+    kafka = [one for host in hosts for one in host.kafka]
+    unled = {(one.host, one.name) for host in hosts for one in host.partitions if not one.is_led}
     remedy = (
         "bring it up, or find out from the workers' machines why they can't reach it; they then continue "
         "automatically"
@@ -517,121 +496,3 @@ def _of_kafka(partitions: Iterable[Partition], kafka: Sequence[Unreachable]) -> 
 def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
     """Host and name of each tube and outbox that needs an unreachable cluster for `use`."""
     return {(one.host, one.tube) for one in found if one.use == use}
-
-
-# --- what does not fit together -------------------------------------------------------------------
-# A moment of it is normal while workers start, stop or hand over; what stays for longer is a fault.
-
-FRESH: Final = 30.0
-"""Seconds: a process that was seen longer ago does not count as there. The default session timeout, twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Disagreement:
-    """One thing that does not fit."""
-
-    subject: str
-    """Partition, tube or worker."""
-    finding: str
-    host: str | None = None
-
-    def __str__(self) -> str:
-        """A line for people."""
-        return f"{place(self.host)}{self.subject}: {self.finding}"
-
-
-def disagreements(sample: FleetSample, version: str) -> list[Disagreement]:
-    """What does not fit; `version`: of this pytube, which workers should have."""
-    found: list[Disagreement] = []
-    for host in sample.hosts:
-        queues = [queue for queue in sample.queues if queue.host == host.host]
-        workers = host.workers
-        for queue in queues:
-            found += _elections(queue, host)
-            found += _free(queue, host)
-            found += _shares(queue, host)
-        found += _silent(workers)
-        found += _versions(host, version)
-    return found
-
-
-def _candidates(queue: Queue, host: HostSample) -> frozenset[UUID]:
-    """The processes that take part in the lease election of a queue now."""
-    return frozenset(
-        one.instance_id for one in host.candidacies if one.tube == queue.name and one.seen_ago < FRESH
-    )
-
-
-def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
-    kinds = {one.election for one in queue.partitions if one.is_led}
-    if _candidates(queue, host):
-        kinds.add("lease")
-    if len(kinds) > 1:
-        yield Disagreement(
-            f"{queue.kind} {queue.name}",
-            f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): "
-            "give all of them the same `worker.election` and the same Kafka",
-            queue.host,
-        )
-
-
-def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
-    there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
-    if not there or any(one.tube == queue.name and one.use == "election" for one in host.kafka):
-        return  # another line reports Kafka
-    for one in queue.partitions:
-        if not one.is_led:
-            yield Disagreement(
-                f"{queue.name} partition {one.partition}",
-                f"no worker leads it, though workers serve {queue.name}: {len(there)}; if this lasts, see "
-                "their logs",
-                queue.host,
-            )
-
-
-def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
-    """Under the lease election only: who shares what under neli, the broker alone knows."""
-    candidates = _candidates(queue, host)
-    if not candidates:
-        return
-    share = -(-len(queue.partitions) // len(candidates))
-    labels = {one.instance_id: one.client_id for one in host.candidacies}
-    for instance_id in sorted(candidates):
-        led = sum(one.is_led and one.instance_id == instance_id for one in queue.partitions)
-        if led > share:
-            yield Disagreement(
-                f"worker {labels[instance_id]}",
-                f"leads {led} partitions of {queue.name}, and its share is {share}",
-                queue.host,
-            )
-
-
-def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
-    for worker in workers:
-        if worker.hangs:
-            yield Disagreement(f"worker {worker.client_id}", hanging(worker), worker.host)
-        elif worker.seen_ago is not None and worker.seen_ago >= FRESH:
-            yield Disagreement(
-                f"worker {worker.client_id}",
-                f"gave its last sign of life {worker.seen_ago:.0f} s ago: it was killed, or hangs",
-                worker.host,
-            )
-
-
-def hanging(worker: Worker) -> str:
-    """Of one whose terms were taken over, and whose sessions are there."""
-    ago = "" if worker.seen_ago is None else f" for {for_people(worker.seen_ago)}"
-    return (
-        f"is alive, but has renewed nothing{ago}: other workers have taken over its partitions, and its "
-        f"sessions are still open (application_name: … {worker.instance} …); it hangs, or was stopped"
-    )
-
-
-def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:
-    others = Counter(one.version for one in host.processes if one.version != version)
-    for other, count in sorted(others.items(), key=str):
-        yield Disagreement(
-            "workers",
-            f"{count} of them run pytube {other or 'of an older version'}, and this is {version}",
-            host.host,
-        )

@@ -81,16 +81,6 @@ _EXACT: Final = """
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
     LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = s.tube
 """
-_NONE: Final = """
-    SELECT NULL::text AS kind, NULL::text AS name, 0 AS partition, NULL::text AS waiting,
-        NULL::text AS backfill, NULL::text AS control, NULL::timestamptz AS since,
-        NULL::timestamptz AS backfill_since, 0::bigint AS inserted, 0::bigint AS deleted,
-        0::bigint AS ids, false AS sampled
-    WHERE false
-"""
-Tubes = Literal["exact", "glance", "none"]
-"""How pods of tubes are counted: as far as the SQL does, with control pods; up to `MOST`; not at all."""
-_OF_TUBES: Final[dict[Tubes, LiteralString]] = {"exact": _EXACT, "glance": _GLANCE, "none": _NONE}
 _LOADS: Final = """
     WITH load AS (
         {of_tubes}
@@ -199,11 +189,10 @@ class FleetWatcher:
     """Takes samples. To be used by one thread at a time."""
 
     def __init__(
-        self, databases: Sequence[Database], application_name: str = "pytube fleet", tubes: Tubes = "glance"
+        self, databases: Sequence[Database], application_name: str = "pytube fleet", *, exact: bool = False
     ) -> None:
-        """Opens nothing yet."""
-        self._hosts = [_Host(database, application_name, tubes) for database in databases]
-        self._rated: dict[tuple[str | None, str], tuple[float, Queue]] = {}
+        """Opens nothing yet. `exact`: as of `Reader`."""
+        self._hosts = [_Host(database, application_name, exact=exact) for database in databases]
         self._lately: dict[tuple[str | None, str], deque[tuple[float, Queue]]] = {}
         """The samples of the last seconds, the oldest first."""
 
@@ -219,30 +208,20 @@ class FleetWatcher:
             host.close()
 
     def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
-        key = (queue.host, queue.name)
-        at, before = self._rated.get(key, (counted_at, queue))
-        seconds, (added, taken) = counted_at - at, queue.since(before)
-        if not seconds:
-            queue = replace(queue, rate_in=before.rate_in, rate_out=before.rate_out)
-        elif added >= 0 and taken >= 0:  # else it was created again, or its statistics were reset
-            queue = replace(queue, rate_in=added / seconds, rate_out=taken / seconds)
-        self._rated[key] = counted_at, queue
-        return replace(queue, falls_by=self._falls_by(key, queue, counted_at))
-
-    def _falls_by(self, key: tuple[str | None, str], queue: Queue, counted_at: float) -> float | None:
-        """How fast the backlog falls. Postgres counts a second late, so some of them are looked at."""
-        lately = self._lately.setdefault(key, deque())
-        if not lately or counted_at > lately[-1][0]:
-            lately.append((counted_at, queue))
-        if any(number < 0 for number in queue.since(lately[0][1])):
+        """With its rates since the oldest look of the last seconds, as Postgres counts a second late."""
+        lately = self._lately.setdefault((queue.host, queue.name), deque())
+        if lately and any(number < 0 for number in queue.since(lately[0][1])):
             lately.clear()  # it was created again, or its statistics were reset
+        if not lately or counted_at > lately[-1][0]:
             lately.append((counted_at, queue))
         while len(lately) > 1 and lately[1][0] <= counted_at - _LATELY:
             lately.popleft()
         at, before = lately[0]
-        if counted_at < at + PACE_LOOK:
-            return None
-        return queue.falls_since(before, counted_at - at)
+        if not (seconds := counted_at - at):
+            return queue
+        added, taken = queue.since(before)
+        falls_by = queue.falls_since(before, seconds) if seconds >= PACE_LOOK else None
+        return replace(queue, rate_in=added / seconds, rate_out=taken / seconds, falls_by=falls_by)
 
 
 def queues_of(host: HostSample) -> list[Queue]:
@@ -282,11 +261,11 @@ class _Paced(Generic[T]):
 class Reader:
     """Reads the state of one host, over any session with it."""
 
-    def __init__(self, schema: str, host: str | None = None, *, tubes: Tubes = "exact") -> None:
-        """Of all but a glance, each reading reads everything."""
+    def __init__(self, schema: str, host: str | None = None, *, exact: bool = True) -> None:
+        """`exact`: each reading reads everything, and counts as far as the SQL does, control pods, too."""
         self._schema = schema
         self._host = host
-        self._tubes = tubes
+        self._exact = exact
         self._unseen: dict[str, None] = {}
         self._loads = self._paced(_COUNTED, self._read_loads)
         self._leaders = self._paced(_LEADING, lambda it: self._by_partition(it, _LEADERS))
@@ -368,13 +347,13 @@ class Reader:
         ]
 
     def _paced(self, pace: _Pace, read: Callable[[psycopg.Connection], tuple[T, float]]) -> _Paced[T]:
-        return _Paced(pace if self._tubes == "glance" else _ALWAYS, read)
+        return _Paced(_ALWAYS if self._exact else pace, read)
 
     def _rarely(self, read: Callable[[psycopg.Connection], T]) -> _Paced[T]:
         return self._paced(_UNBOUNDED, _timed(read))
 
     def _read_loads(self, connection: psycopg.Connection) -> tuple[_Rows, float]:
-        query = _LOADS.replace("{of_tubes}", _OF_TUBES[self._tubes])
+        query = _LOADS.replace("{of_tubes}", _EXACT if self._exact else _GLANCE)
         rows, took = self._by_partition(connection, query)
         for row in rows.values():
             for name in ("waiting", "backfill", "control"):
@@ -449,11 +428,11 @@ def _timed(read: Callable[[psycopg.Connection], T]) -> Callable[[psycopg.Connect
 class _Host:
     """One host, and the session with it."""
 
-    def __init__(self, database: Database, application_name: str, tubes: Tubes) -> None:
+    def __init__(self, database: Database, application_name: str, *, exact: bool) -> None:
         self._database = database
         self._application_name = application_name
         self._connection: psycopg.Connection | None = None
-        self._reader = Reader(database.schema, database.host, tubes=tubes)
+        self._reader = Reader(database.schema, database.host, exact=exact)
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""

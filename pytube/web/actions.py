@@ -19,8 +19,7 @@ from pytube.clock import length_of
 from pytube.counts import say_count
 from pytube.errors import UsageError
 from pytube.web.html import Html, address, link, tag
-from pytube.web.security import Session, is_from_here, is_genuine
-from pytube.web.site import Place, Site, hidden, page, session_of
+from pytube.web.site import Place, Session, Site, hidden, is_from_here, is_genuine, page, session_of
 
 _LONGEST_FORM: Final = 32_768
 """Bytes: a key of Postgres' index may have some thousands, and each may become three."""

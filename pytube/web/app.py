@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 import anyio.to_thread
 import psycopg
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pytube.db.errors import describe
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
@@ -24,8 +25,7 @@ from pytube.logs import Logger
 from pytube.web import actions, pages
 from pytube.web.html import address, tag
 from pytube.web.parked import parked
-from pytube.web.security import Guard, is_from_here
-from pytube.web.site import Site, here, message, page
+from pytube.web.site import Sessions, Site, here, is_from_here, message, page
 
 _STYLE = Path(__file__).with_name("style.css")
 _OPEN = frozenset({"/login", "/style.css"})
@@ -53,11 +53,10 @@ def application(site: Site, names: Sequence[str], log: Logger) -> ASGIApp:
 
     inner = Starlette(
         routes=_routes(site, log),
-        middleware=[Middleware(_Gate, site=site)],
         exception_handlers={HTTPException: missing},
         lifespan=lifespan,
     )
-    return Guard(inner, names)
+    return _Guard(inner, names, site.sessions)
 
 
 def _routes(site: Site, log: Logger) -> Sequence[Route]:
@@ -99,23 +98,72 @@ def _style(_: Site, __: Request) -> Response:
     return Response(_STYLE.read_bytes(), media_type="text/css", headers={"cache-control": "no-cache"})
 
 
-class _Gate:
-    """Where there is a token, refuses requests without it."""
+_HEADERS: Final = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),  # without any, a browser sends forms with the origin "null"
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+_MISDIRECTED: Final = PlainTextResponse(
+    "That is not a name of this server. `pytube web --name NAME` makes it one.\n",
+    HTTPStatus.MISDIRECTED_REQUEST,
+)
 
-    def __init__(self, app: ASGIApp, site: Site) -> None:
+
+class _Guard:
+    """Before the application: refuses other names than allowed, and where there is a token, requests without
+    it; gives every answer its headers.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str], sessions: Sessions | None) -> None:
+        """`names` are what Host headers may say, without the port."""
         self._app = app
-        self._sessions = site.sessions
+        self._names = frozenset(name.lower() for name in names)
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._app
-        if scope["type"] == "http" and self._sessions is not None:
-            request = Request(scope)
-            session = self._sessions.find(request.cookies.get(_cookie(request)))
-            scope.setdefault("state", {})["session"] = session
-            if session is None and request.url.path not in _OPEN:
-                back = here(request) if request.method == "GET" else None
-                app = RedirectResponse(address("/login", next=back), HTTPStatus.SEE_OTHER)
-        await app(scope, receive, send)
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [*message.get("headers", ()), *_HEADERS]
+                if not any(name == b"cache-control" for name, _ in kept):
+                    kept.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": kept}
+            await send(message)
+
+        app = self._admitted(scope) if self._is_ours(scope) else _MISDIRECTED
+        await app(scope, receive, send_with_headers)
+
+    def _admitted(self, scope: Scope) -> ASGIApp:
+        """The application, or for strangers the way to the login."""
+        if self._sessions is None:
+            return self._app
+        request = Request(scope)
+        session = self._sessions.find(request.cookies.get(_cookie(request)))
+        scope.setdefault("state", {})["session"] = session
+        if session is not None or request.url.path in _OPEN:
+            return self._app
+        back = here(request) if request.method == "GET" else None
+        return RedirectResponse(address("/login", next=back), HTTPStatus.SEE_OTHER)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1:
+            return False
+        try:
+            name = urlsplit(f"//{hosts[0]}").hostname
+        except ValueError:
+            return False
+        return name is not None and name.rstrip(".") in self._names
 
 
 def _cookie(request: Request) -> str:

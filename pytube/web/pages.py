@@ -15,8 +15,9 @@ from pytube import admin
 from pytube.admin import Parking
 from pytube.backfill.admin import Backfills
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube
-from pytube.health.fleet import STATES, Count, FleetSample, Partition, Queue, Worker
-from pytube.health.troubles import disagreements, lines
+from pytube.health.disagreements import disagreements
+from pytube.health.fleet import STATES, Count, FleetSample, Queue, Worker
+from pytube.health.troubles import lines
 from pytube.web.actions import Wanted, buttons, number, text
 from pytube.web.html import (
     Html,
@@ -46,7 +47,7 @@ def overview(site: Site, request: Request) -> Response:
     """All tubes and outboxes of all hosts."""
     sample = site.sampler.latest
     content = [
-        _troubles(site, sample, sample.partitions, is_all=True),
+        _troubles(site, sample, is_all=True),
         _cards(sample.queues, sample.workers),
         tag("h2", "Tubes and outboxes"),
         _queues(site, sample),
@@ -64,7 +65,7 @@ def tube(site: Site, request: Request) -> Response:
     queue = _found(sample, host, name)
     wanted = [Wanted(action, name, host) for action in ("pause", "resume")]
     content = [
-        _troubles(site, sample, queue.partitions),
+        _troubles(site, sample.only(lambda one: (one.host, one.name) == (host, name))),
         _cards([queue], []),
         buttons(request, *wanted),
         tag("h2", "Partitions"),
@@ -88,7 +89,7 @@ def partition(site: Site, request: Request) -> Response:
     wanted = [Wanted(action, name, host, which) for action in ("pause", "resume")]
     content = [
         tag("p", link(f"{queue.kind.capitalize()} {name}", "/tube", name=name, host=host)),
-        _troubles(site, sample, [one]),
+        _troubles(site, sample.only(lambda other: other.key == one.key)),
         facts(
             {
                 "state": state(one.state),
@@ -106,7 +107,7 @@ def partition(site: Site, request: Request) -> Response:
         buttons(request, *wanted),
         *_graphs(
             site,
-            lambda series: series in (Series(host, name, which), Series(host, name, None)),
+            lambda series: series[:3] in ((host, name, which), (host, name, None)),
             f"partition {which}; throughput is of all of {name}",
         ),
     ]
@@ -126,11 +127,9 @@ def _found(sample: FleetSample, host: str | None, name: str) -> Queue:
 # --- troubles ------------------------------------------------------------------------------
 
 
-def _troubles(
-    site: Site, sample: FleetSample, partitions: Sequence[Partition], *, is_all: bool = False
-) -> Html:
+def _troubles(site: Site, sample: FleetSample, *, is_all: bool = False) -> Html:
     """Reasons why documents are not delivered, disagreements, and parts that were not checked."""
-    found = lines(sample, None if is_all else partitions)
+    found = lines(sample)
     if (late := site.sampler.why_late()) is not None:
         found.insert(0, f"All this is of {clock_time(sample.at.timestamp())}: {late}")
     disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import enum
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -164,7 +164,7 @@ _DEEPEST: Final = 40
 """Levels that are split into lines; deeper nesting is one value."""
 _LONGEST: Final = 20_000
 """Characters of one value that are shown."""
-_ABSENT: Final = object()
+_Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,51 +184,43 @@ def compared(source: Any, sink: Any, *, has_source: bool | None, has_sink: bool 
     `has_source` and `has_sink` say whether there is a document; with None, where that is not known,
     nothing is said to differ.
     """
-    lines = list(_lines("", source if has_source else _ABSENT, sink if has_sink else _ABSENT, _DEEPEST))
-    if has_source is None or has_sink is None:
-        return [replace(line, mark=Mark.UNKNOWN) for line in lines]
+    one = dict(_values((), source)) if has_source else {}
+    other = dict(_values((), sink)) if has_sink else {}
+    is_known = has_source is not None and has_sink is not None
+    lines = []
+    for path in [*one, *(path for path in other if path not in one)]:
+        if not is_known:
+            mark = Mark.UNKNOWN
+        elif path not in other:
+            mark = Mark.SOURCE_ONLY
+        elif path not in one:
+            mark = Mark.SINK_ONLY
+        else:
+            mark = Mark.SAME if equal(one[path], other[path]) else Mark.DIFFERENT
+        lines.append(Line(_shown_path(path), _text(one, path), _text(other, path), mark))
     return lines
 
 
-def _lines(path: str, source: Any, sink: Any, levels: int) -> Iterator[Line]:
-    if source is _ABSENT and sink is _ABSENT:
+def _values(path: _Path, value: Any) -> Iterator[tuple[_Path, Any]]:
+    """The values of a document that are neither objects nor lists, or are empty ones, by their paths."""
+    parts: Iterable[tuple[str | int, Any]] | None = enumerate(value) if isinstance(value, list) else None
+    parts = sorted(value.items()) if isinstance(value, dict) else parts
+    if parts is None or not value or len(path) == _DEEPEST:
+        yield path, value
         return
-    one, other = _parts(source), _parts(sink)
-    differ_in_kind = source is not _ABSENT and sink is not _ABSENT and type(one) is not type(other)
-    if not levels or differ_in_kind or not (one or other):
-        yield _line(path, source, sink)
-        return
-    empty: dict[Any, Any] = {}
-    one, other = one or empty, other or empty
-    for name in [*one, *(name for name in other if name not in one)]:
-        inner = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}" if path else name
-        yield from _lines(inner, one.get(name, _ABSENT), other.get(name, _ABSENT), levels - 1)
+    for name, inner in parts:
+        yield from _values((*path, name), inner)
 
 
-class _Items(dict[int, Any]):
-    """The items of a list by number, which are not fields."""
+def _shown_path(path: _Path) -> str:
+    text = "".join(f"[{name}]" if isinstance(name, int) else f".{name}" for name in path)
+    return text.removeprefix(".") or "(the whole)"
 
 
-def _parts(value: Any) -> dict[Any, Any] | None:
-    if isinstance(value, dict):
-        return dict(sorted(value.items()))
-    return _Items(enumerate(value)) if isinstance(value, list) else None
-
-
-def _line(path: str, source: Any, sink: Any) -> Line:
-    if sink is _ABSENT:
-        mark = Mark.SOURCE_ONLY
-    elif source is _ABSENT:
-        mark = Mark.SINK_ONLY
-    else:
-        mark = Mark.SAME if equal(source, sink) else Mark.DIFFERENT
-    return Line(path or "(the whole)", _text(source), _text(sink), mark)
-
-
-def _text(value: Any) -> str | None:
-    if value is _ABSENT:
+def _text(values: Mapping[_Path, Any], path: _Path) -> str | None:
+    if path not in values:
         return None
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(values[path], ensure_ascii=False)
     left = len(text) - _LONGEST
     return text if left <= 0 else f"{text[:_LONGEST]}… ({left} more characters)"
 

@@ -10,49 +10,27 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, NamedTuple
 
-from pytube.health.fleet import FleetSample, Partition, Queue
+from pytube.health.fleet import FleetSample
 from pytube.health.watcher import FleetWatcher
 from pytube.logs import Logger
 
-MOST_SERIES: Final = 1000
-"""Partitions, tubes and outboxes that have a history: with a sample each 5 s for 6 hours, 52 kB each."""
+MOST_SERIES: Final = 3000
+"""Figures of partitions, tubes and outboxes that have a history: with a sample each 5 s for 6 hours, 17 kB
+each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """What a history is of: a partition of a tube or outbox, or all of it."""
+class Series(NamedTuple):
+    """What a history is of: a figure of a partition of a tube or outbox, or of all of it."""
 
     host: str | None
     name: str
     partition: int | None
     """None: of all of it, where partitions have no separate figures."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """One sample of it. NaN: not known."""
-
-    lag: float = math.nan
-    """Seconds; 0 when nothing waits."""
-    throughput: float = math.nan
-    """Pods or records a second that were taken away."""
-    retries: float = math.nan
-    """Keys that have failed and are to be sent again."""
-
-
-_NAMES: Final = tuple(field.name for field in fields(Figures))
-_NOTHING: Final = Figures()
-
-
-class _Columns:
-    """The samples of one series, and in which sample it was seen last."""
-
-    def __init__(self, length: int) -> None:
-        self.of = {name: array("f", [math.nan]) * length for name in _NAMES}
-        self.seen = 0
+    figure: str
+    """`lag`, in seconds, 0 when nothing waits; `throughput`, pods or records a second that were taken away;
+    or `retries`, keys that have failed and are to be sent again. NaN where it is not known."""
 
 
 class History:
@@ -64,27 +42,27 @@ class History:
         self._times = array("d")
         self._count = 0
         """Samples ever taken."""
-        self._series: dict[Series, _Columns] = {}
+        self._series: dict[Series, array[float]] = {}
+        self._seen: dict[Series, int] = {}
+        """The number of the last sample that had it."""
         self._lock = threading.Lock()
         self.is_full = False
         """Whether some were left out, because there are more than `MOST_SERIES`."""
 
-    def add(self, moment: float, figures: Mapping[Series, Figures]) -> None:
+    def add(self, moment: float, figures: Mapping[Series, float]) -> None:
         """Keep one sample."""
         with self._lock:
             at = self._count % self._most
             _put(self._times, at, moment)
-            self._forget()
+            for series in [one for one, seen in self._seen.items() if self._count - seen >= self._most]:
+                del self._series[series], self._seen[series]
             for series in figures:
-                if series not in self._series and len(self._series) < MOST_SERIES:
-                    self._series[series] = _Columns(min(self._count, self._most))
-            self.is_full = not all(series in self._series for series in figures)
-            for series, columns in self._series.items():
-                sample = figures.get(series)
-                if sample is not None:
-                    columns.seen = self._count
-                for name in _NAMES:
-                    _put(columns.of[name], at, getattr(sample or _NOTHING, name))
+                if series in self._series or len(self._series) < MOST_SERIES:
+                    self._series.setdefault(series, array("f", [math.nan]) * min(self._count, self._most))
+                    self._seen[series] = self._count
+            self.is_full = any(series not in self._series for series in figures)
+            for series, values in self._series.items():
+                _put(values, at, figures.get(series, math.nan))
             self._count += 1
 
     def times(self) -> list[float]:
@@ -93,23 +71,18 @@ class History:
             return self._unrolled(self._times)
 
     def values(
-        self, name: str, of: Callable[[Series], bool], combine: Callable[[Sequence[float]], float]
+        self, figure: str, of: Callable[[Series], bool], combine: Callable[[Sequence[float]], float]
     ) -> tuple[list[float], list[float]]:
-        """The times, and one figure of several series in one, e.g. their sum. NaN where none is known."""
+        """The times, and a figure of several series in one, e.g. their sum. NaN where none is known."""
         with self._lock:
             columns = [
-                self._unrolled(columns.of[name]) for series, columns in self._series.items() if of(series)
+                self._unrolled(values)
+                for series, values in self._series.items()
+                if series.figure == figure and of(series)
             ]
             times = self._unrolled(self._times)
-        return times, [_combined(sample, combine) for sample in zip(*columns, strict=True)] or [
-            math.nan for _ in times
-        ]
-
-    def _forget(self) -> None:
-        """Drop series that were not seen for as long as samples are kept."""
-        gone = [one for one, columns in self._series.items() if self._count - columns.seen >= self._most]
-        for series in gone:
-            del self._series[series]
+        nothing = [math.nan for _ in times]
+        return times, [_combined(sample, combine) for sample in zip(*columns, strict=True)] or nothing
 
     def _unrolled(self, ring: array[float]) -> list[float]:
         start = self._count % self._most if len(ring) == self._most else 0
@@ -177,18 +150,16 @@ class Sampler:
         return f"the next sample has not come for {age:.0f} s: a database does not answer, or is slow"
 
     def _keep(self, sample: FleetSample) -> None:
-        figures = {}
+        figures: dict[Series, float] = {}
         for queue in sample.queues:
-            figures[Series(queue.host, queue.name, None)] = Figures(throughput=_known(queue.rate_out))
+            of_queue = Series(queue.host, queue.name, None, "throughput")
+            figures[of_queue] = _known(queue.rate_out)
             for one in queue.partitions:
-                figures[Series(one.host, one.name, one.partition)] = _figures(queue, one)
+                is_counted = one.problem is None and not (queue.kind == "outbox" and one.waiting is None)
+                of_one = of_queue._replace(partition=one.partition)
+                figures[of_one._replace(figure="lag")] = (one.lag or 0.0) if is_counted else math.nan
+                figures[of_one._replace(figure="retries")] = _known(one.retrying)
         self.history.add(sample.at.timestamp(), figures)
-
-
-def _figures(queue: Queue, one: Partition) -> Figures:
-    is_counted = one.problem is None and not (queue.kind == "outbox" and one.waiting is None)
-    lag = (one.lag or 0.0) if is_counted else math.nan
-    return Figures(lag=lag, retries=_known(one.retrying))
 
 
 def _known(value: float | None) -> float:

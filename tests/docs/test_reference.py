@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from pytube.errors import SQLSTATES
-from pytube.health.kinds import Kind
+from pytube.health.findings import Kind
 from tests.docs.pages import BY_NAME
 from tests.docs.reference import PAGES, made
 from tests.docs.reference.errors import POSTGRES

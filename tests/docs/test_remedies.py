@@ -99,8 +99,8 @@ def test_commands_that_are_named_are_there(path: Path) -> None:
 
 
 def test_a_wrong_one_is_found() -> None:
-    assert wrong_with(["outbox", "retry", "X", "--all"]) is None
-    assert wrong_with(["outbox", "retry", "X", "--everything"]) == "no option --everything"
+    assert wrong_with(["outbox", "parked", "retry", "X", "--all"]) is None
+    assert wrong_with(["outbox", "parked", "retry", "X", "--everything"]) == "no option --everything"
     assert wrong_with(["outbox", "repair", "X"]) == "outbox has no ['repair']"
     named_at_all = [words for path in SOURCES for words in named(path)]
     assert len(named_at_all) > 80

@@ -168,3 +168,12 @@ def test_a_deadlock_that_never_ends_is_reported(items: Connection, deadlocks: Ca
     deadlocks(1000)
     with pytest.raises(psycopg.errors.DeadlockDetected):
         Backfills(items).command(number, "pause")
+
+
+@pytest.mark.usefixtures("items")
+def test_a_wait_says_that_no_worker_leads(dsn: str) -> None:
+    """It waits for the first that comes, for as long as that takes."""
+    with cli.start("backfill", "start", "items", "--wait", config=None, PYTUBE_DSN=dsn) as process:
+        said = "no worker leads tube items, so nothing is delivered until one starts\n"
+        assert said in iter(process.stderr.readline, "")
+        process.kill()

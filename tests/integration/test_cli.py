@@ -254,7 +254,7 @@ class TestTubes:
         assert refused == (
             "pytube: tube 't' is not dropped: attached tables: 1; pods that wait: 3; ids in them: 600 "
             "(Detach its tables, let the workers drain it, and retry or discard the parked documents; or "
-            "drop everything: --force.)\n"
+            "drop everything: --force.); more: docs/errors.md#tubesnotempty\n"
         )
         assert run("tube", "drop", "t", "--force", dsn=dsn).stdout == "tube t is dropped\n"
         assert "there is no tube 't'" in run("tube", "drop", "t", "--force", dsn=dsn, code=2).stderr
@@ -352,8 +352,8 @@ class TestTubes:
             (["tube", "attach", "t", "public.keyless", "--shard", "1"], "keyless"),
             (["tube", "detach", "none", "public.goods"], "none"),
             (["status", "--tube", "none"], "there is no tube 'none'"),
-            (["backfill", "start", "--tube", "none"], "there is no tube 'none'\n"),
-            (["backfill", "start", "--tube", "t"], "no table is attached to tube 't'\n"),
+            (["backfill", "start", "--tube", "none"], "there is no tube 'none'; more"),
+            (["backfill", "start", "--tube", "t"], "no table is attached to tube 't'; more"),
         ],
         ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
     )

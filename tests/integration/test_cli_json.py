@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -118,7 +119,12 @@ TABLES = {
             "ids": "ids",
             "tubes": lambda row: ", ".join(row["tubes"]),
         },
-        frozenset({"tubes"}),
+        frozenset(
+            {
+                *("tubes", "kind", "rows", "pods", "backfill_id"),
+                *("created_at", "last_at", "ended_at", "begun_by"),
+            }
+        ),
     ),
     "status": Table(
         {
@@ -144,7 +150,9 @@ def filled(dsn: str, conn: psycopg.Connection) -> str:
         " VALUES ('t', 0, '8', 'U', 1, 'bad', 3, 1), ('t', 0, '9', 'U', 1, 'worse', 1, 1);"
         " INSERT INTO tube_outbox_parked (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)"
         " VALUES ('o', 17, 'orders', 'k', 0, 'too big', 2, 1, true, false),"
-        " ('o', 18, 'orders', 'k', 0, 'waits', 1, 1, true, true)"
+        " ('o', 18, 'orders', 'k', 0, 'waits', 1, 1, true, true);"
+        " INSERT INTO tube_job (job_id, tubes, kind, fingerprint, units)"
+        " VALUES ('j', '{t}', 'ranges', 'x', 3)"
     )
     run("touch", "t", "public.goods", "1", "2", dsn=dsn)
     run("backfill", "start", "t", "--in-worker", dsn=dsn)
@@ -161,7 +169,7 @@ def test_a_table_and_its_json_have_the_same_facts(command: str, filled: str) -> 
     if command == "status":
         lines = lines[: lines.index("")]
         assert [line.split("\t")[0] for line in lines] == ["t"]
-    elif command != "spark jobs":
+    else:
         assert rows
     assert len(lines) == len(rows)
     for row, line in zip(rows, lines, strict=True):
@@ -187,7 +195,13 @@ ACTS: list[tuple[str, object]] = [
     ("pods reset t", {"tube": "t", "keys": 0}),
     ("pods retry t --yes", {"tube": "t", "key": None, "retried": 1}),
     ("pods discard t --yes", {"tube": "t", "key": None, "discarded": 1}),
+    (
+        "touch t public.goods --query 'SELECT id FROM public.goods'",
+        {"tube": "t", "table": "public.goods", "touched": 2},
+    ),
+    ("park retry t 8 --yes", {"tube": "t", "retried": 1}),
     ("park retry t --key 8 --yes", {"tube": "t", "retried": 1}),
+    ("pods retry t 1 --yes", {"tube": "t", "key": "1", "retried": 1}),
     ("park discard t --key 9 --yes", {"tube": "t", "discarded": 1}),
     ("outbox parked discard o 17 --yes", {"outbox": "o", "discarded": 1}),
     ("pause t --drain 0", {"tube": "t", "partition": None, "seconds": None, "reason": None, "in_flight": []}),
@@ -199,7 +213,7 @@ ACTS: list[tuple[str, object]] = [
 
 @pytest.mark.parametrize(("command", "printed"), ACTS, ids=[command for command, _ in ACTS])
 def test_an_act_prints_its_result(command: str, printed: object, filled: str) -> None:
-    assert run_json(*command.split(), dsn=filled) == printed
+    assert run_json(*shlex.split(command), dsn=filled) == printed
 
 
 def test_a_question_leaves_stdout_to_the_json(filled: str) -> None:
@@ -208,6 +222,17 @@ def test_a_question_leaves_stdout_to_the_json(filled: str) -> None:
         asked = run(*command.split(), "--json", dsn=filled, code=2)
         assert asked.stdout == ""
         assert "?" in asked.stderr
+
+
+def test_a_wait_that_is_over_too_early(filled: str) -> None:
+    late = run_json("wait", "t", "--timeout", "0", dsn=filled, code=1)
+    assert (late["is_delivered"], late["tubes"]) == (False, ["t"])
+    assert "t" in late["reason"]
+
+
+def test_a_queue_that_is_paused_is_named_without_its_kind(filled: str) -> None:
+    assert run("pause", "o", dsn=filled).stdout == "o is paused\n"
+    assert run("resume", "o", dsn=filled).stdout == "o is resumed\n"
 
 
 def test_one_parked_record(filled: str) -> None:

@@ -306,5 +306,5 @@ def test_an_old_reading_role_is_told_so(dsn: str) -> None:
         admin.execute("GRANT USAGE ON SCHEMA tube TO guest; GRANT SELECT ON tube.tube_version TO guest")
         admin.execute("GRANT EXECUTE ON FUNCTION tube.tube_list, tube.outbox_list TO guest")
         guest = psycopg.conninfo.make_conninfo(dsn, user="guest")
-        assert one(guest, "leaders", Level.WARN).finding == "were not looked at"
-        assert one(guest, "parked", Level.WARN).finding == "documents were not looked at"
+        finding = "were not looked at, as this role may not"
+        assert one(guest, "leaders", Level.WARN).finding == finding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import patch
 
 import psycopg
 import pytest
@@ -84,9 +85,10 @@ def all_that_is_there(conn: Conn) -> list[tuple[object, ...]]:
 
 
 def call(dsn: str, file: Path, *words: str, code: int = 0, said: str | None = None) -> str:
-    """Run a command that may ask; what it printed."""
+    """Run a command that may ask; what it printed. `said`: by people."""
     environment = {"PYTUBE_DSN": dsn, "PYTUBE_CONFIG": str(file)}
-    result = CliRunner().invoke(cli, words, input=said, env=environment)
+    with patch("pytube.cli.context.has_people", lambda: said is not None):
+        result = CliRunner().invoke(cli, words, input=said, env=environment)
     assert result.exit_code == code, result.output
     return result.output
 

@@ -418,7 +418,7 @@ async def test_a_pause_holds_for_companions_too(shop: Shop) -> None:
     assert len(names) > 2
     sent.clear()
     result = await asyncio.to_thread(run, "pause", "--tube", "orders", dsn=shop.dsn)
-    assert result.stdout == "tube orders is paused\n"
+    assert result.stdout == "orders is paused\n"
     halted = shop.conn.execute("SELECT DISTINCT tube FROM tube_pause_list() WHERE halted_since IS NOT NULL")
     assert sorted(name for (name,) in halted) == names, "the command has waited for all of them"
     shop.conn.execute("UPDATE public.products SET name = 'new' WHERE id = 1")

@@ -17,8 +17,8 @@ from pydantic import SecretStr
 import pytube
 from pytube.db.database import Database
 from pytube.health import fleet
+from pytube.health.disagreements import disagreements
 from pytube.health.fleet import Count, FleetSample, Partition
-from pytube.health.troubles import disagreements
 from pytube.health.watcher import FleetWatcher
 from pytube.model import OK, Batch, Result
 from tests.helpers.cli import run, run_json

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
 from pydantic import SecretStr
 
-from pytube.config import EnrichConfig, PostgresConfig, load
+from pytube.config import Config, EnrichConfig, PostgresConfig, load
 from pytube.enrich.check import check_enriching
 from pytube.enrich.rows import Enricher
 from pytube.errors import EnrichFailed, UsageError
+from pytube.health.findings import Look
 from pytube.health.queues import check_ids
 from pytube.verify import explain, verify
 from pytube.worker import Worker
@@ -222,14 +223,14 @@ def test_the_doctor_looks_at_keys_that_no_index_proves_unique(conn: Conn) -> Non
     conn.execute("CREATE TABLE public.loose (a int, b text, n int, UNIQUE (b, a, n))")
     conn.execute("SELECT tube_table_ensure_attached('docs', 'public.loose', 1, key_cols => '{a,b}')")
     conn.execute("INSERT INTO loose VALUES (1, 'x', 1), (1, 'y', 1), (NULL, 'x', 1), (NULL, 'x', 2)")
-    (check,) = check_ids(conn, "tube")
+    (check,) = check_ids(Look(conn, "tube", cast("Config", None)))
     assert check.finding.startswith("no index proves a, b unique; no value stands twice in the 2 rows")
     conn.execute("INSERT INTO loose VALUES (1, 'x', 2)")
-    (check,) = check_ids(conn, "tube")
+    (check,) = check_ids(Look(conn, "tube", cast("Config", None)))
     assert check.finding.startswith("values of a, b that stand more than once: 1 ((1,x)), in the 3 rows")
     conn.execute("TRUNCATE loose")
     conn.execute("CREATE UNIQUE INDEX ON loose (b, a)")
-    (check,) = check_ids(conn, "tube")
+    (check,) = check_ids(Look(conn, "tube", cast("Config", None)))
     assert check.finding == "an index proves them unique in each attached table"
 
 

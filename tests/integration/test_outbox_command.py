@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytube.cli import output
+from pytube.cli import context, output
 from tests.helpers.cli import run, run_json
 from tests.helpers.outbox_sql import (
     ADOPTED,
@@ -85,31 +85,39 @@ def test_parked_records_are_listed_retried_and_discarded(conn: Conn, dsn: str) -
     mark(conn, term)
     park(conn, term, *ids[:3], hold=True)
     park(conn, term, ids[3])
-    rows = run_json("outbox", "parked", OUTBOX, dsn=dsn)
+    rows = run_json("outbox", "parked", "list", OUTBOX, dsn=dsn)
     assert {row["id"] for row in rows} == set(ids)
-    assert "too bad" in run("outbox", "parked", dsn=dsn).stdout
-    refused = run("outbox", "retry", OUTBOX, str(ids[0]), "99999", dsn=dsn, code=2)
+    assert "too bad" in run("outbox", "parked", "list", dsn=dsn).stdout
+    refused = run("outbox", "parked", "retry", OUTBOX, str(ids[0]), "99999", dsn=dsn, code=2)
     assert f"outbox '{OUTBOX}' has no parked record 99999" in refused.stderr
-    assert run_json("outbox", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {"outbox": OUTBOX, "retried": 1}
-    assert run_json("outbox", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
+    assert run_json("outbox", "parked", "retry", OUTBOX, str(ids[0]), dsn=dsn) == {
+        "outbox": OUTBOX,
+        "retried": 1,
+    }
+    assert (
+        run_json("outbox", "parked", "retry", OUTBOX, "--topic", "t", "--key", "1", dsn=dsn)["retried"] == 1
+    )
     assert (
         "discarded: 1\n" in run("outbox", "parked", "discard", OUTBOX, str(ids[2]), "--yes", dsn=dsn).stdout
     )
-    assert run_json("outbox", "retry", OUTBOX, "--all", dsn=dsn)["retried"] == 1
-    assert run_json("outbox", "parked", dsn=dsn) == []
+    assert run_json("outbox", "parked", "retry", OUTBOX, "--all", dsn=dsn)["retried"] == 1
+    assert run_json("outbox", "parked", "list", dsn=dsn) == []
     for arguments in ((), ("1", "--all")):
-        refused = run("outbox", "retry", OUTBOX, *arguments, dsn=dsn, code=2)
+        refused = run("outbox", "parked", "retry", OUTBOX, *arguments, dsn=dsn, code=2)
         assert "which records? Give ids, --topic or --key; or --all alone" in refused.stderr
-    assert "there is no outbox 'none'" in run("outbox", "parked", "none", dsn=dsn, code=2).stderr
+    assert "there is no outbox 'none'" in run("outbox", "parked", "list", "none", dsn=dsn, code=2).stderr
 
 
-def test_discarding_shows_what_it_means_and_asks(conn: Conn, dsn: str) -> None:
+def test_discarding_shows_what_it_means_and_asks(
+    conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_outbox(conn)
     ids = [stash(conn, key=str(number)) for number in range(2)]
     term = lead(conn)
     mark(conn, term)
     park(conn, term, *ids)
     chosen = [str(one) for one in ids]
+    monkeypatch.setattr(context, "has_people", lambda: True)
     asked = run("outbox", "parked", "discard", OUTBOX, *chosen, dsn=dsn, code=2)
     assert asked.stdout.count("too bad") == 2
     assert f"discard 2 parked records of outbox {OUTBOX}? [y/N]" in asked.stderr
@@ -154,6 +162,7 @@ def test_status_has_a_section_for_outboxes(conn: Conn, dsn: str) -> None:
         *both.split(),
         *[
             "tube",
+            "parked_is_exact",
             "backfill",
             "backfill_is_exact",
             "documents",
@@ -217,11 +226,11 @@ def test_a_list_says_how_many_it_leaves_out(conn: Conn, dsn: str, monkeypatch: p
     term = lead(conn)
     mark(conn, term)
     park(conn, term, *ids)
-    few = run("outbox", "parked", OUTBOX, "--limit", "2", dsn=dsn)
+    few = run("outbox", "parked", "list", OUTBOX, "--limit", "2", dsn=dsn)
     assert len(few.stdout.splitlines()) == 3
     assert few.stderr == "not shown: 3; a larger --limit shows them\n"
-    assert len(run_json("outbox", "parked", "--limit", "2", dsn=dsn)) == 2
-    assert run("outbox", "parked", "--limit", "5", dsn=dsn).stderr == ""
+    assert len(run_json("outbox", "parked", "list", "--limit", "2", dsn=dsn)) == 2
+    assert run("outbox", "parked", "list", "--limit", "5", dsn=dsn).stderr == ""
     for _ in range(3):
         conn.execute("SELECT tube_pause(%s, reason => 'to look')", (OUTBOX,))
     assert "not shown: 2;" in run("audit", "--limit", "1", dsn=dsn).stderr
@@ -229,4 +238,4 @@ def test_a_list_says_how_many_it_leaves_out(conn: Conn, dsn: str, monkeypatch: p
     conn.execute("SELECT t_touch(0, ARRAY[n::bigint], 'T') FROM generate_series(1, 4) AS n")
     assert "not shown: 3;" in run("pods", "list", "--tube", "t", "--limit", "1", dsn=dsn).stderr
     monkeypatch.setattr(output, "_COUNTED", 2)
-    assert "not shown: 2 or more;" in run("outbox", "parked", "--limit", "1", dsn=dsn).stderr
+    assert "not shown: 2 or more;" in run("outbox", "parked", "list", "--limit", "1", dsn=dsn).stderr

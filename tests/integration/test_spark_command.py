@@ -32,7 +32,7 @@ def files(monkeypatch: pytest.MonkeyPatch, conn: psycopg.Connection[Any], tmp_pa
     def refuse(*_: object) -> None:
         raise AssertionError("a session was started")
 
-    monkeypatch.setattr("pytube.cli.spark.start_session", refuse)
+    monkeypatch.setattr("pytube.spark.session.local", refuse)
     conn.execute("SELECT tube_ensure_exists('t')")
     conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY)")
     (tmp_path / "ids.json").write_text('{"id": 1}')

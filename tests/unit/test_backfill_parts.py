@@ -64,15 +64,15 @@ def test_lines_of_a_backfill_that_workers_hold_up(capsys: pytest.CaptureFixture[
     with progress_display(as_json=False) as display:
         for number in range(50):
             for note in (None, "waits: 2000 backfill pods or more wait in the tube (limit 2000)"):
-                display.progress(Progress(1, "t", "items", "inserting", False, number, 99, 1.0, note))
+                display(Progress(1, "t", "items", "inserting", False, number, 99, 1.0, note))
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_lines_of_what_a_backfill_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_display(as_json=False) as display:
         for note in ("waits for transactions to end: pid 1, pid 2", "waits for transactions to end: pid 2"):
-            display.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, note))
-        display.progress(Progress(1, "t", "items", "waiting", False, 0, None, None, "collects the ids"))
+            display(Progress(1, "t", "items", "waiting", False, 0, None, None, note))
+        display(Progress(1, "t", "items", "waiting", False, 0, None, None, "collects the ids"))
     assert capsys.readouterr().out.splitlines() == [
         "backfill 1 of items: waiting, waits for transactions to end: pid 1, pid 2",
         "backfill 1 of items: waiting, collects the ids",

@@ -61,6 +61,10 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
     out = run(*words, "--help", dsn=DOWN).stdout
     assert "Usage: cli" in out
     assert "hunter2" not in out
+    assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), "no types of click, and nothing cut"
+    name = " ".join(words)
+    _, calls = EXAMPLES.get(name, ("", ()))
+    assert all(f"pytube {name} {call}".rstrip() in " ".join(out.split()) for call in calls)
 
 
 def test_version() -> None:
@@ -272,10 +276,8 @@ class TestExamples:
         for name in ("schema.json", "ids.parquet", "es-live.jsonl", "token"):
             (tmp_path / name).touch()
         page, calls = EXAMPLES[words]
-        help_text = " ".join(run(*words.split(), "--help", dsn=DOWN).stdout.split())
         for call in calls:
             called(words.split()).make_context(words, in_their_place(shlex.split(call)))
-            assert f"pytube {words} {call}".rstrip() in help_text
         name, _, anchor = page.partition("#")
         assert not anchor or anchor in BY_NAME[f"docs/{name}"].anchors()
 
@@ -343,28 +345,6 @@ def test_one_verb_for_one_act(words: str) -> None:
     assert {name for name, command in group.commands.items() if not command.hidden} >= VERBS
 
 
-@pytest.mark.parametrize(
-    ("earlier", "now"),
-    [
-        ("park drop", "park discard"),
-        ("pods ack", "pods discard"),
-        ("outbox retry", "outbox parked retry"),
-        ("outbox discard", "outbox parked discard"),
-    ],
-)
-def test_earlier_names_work_and_are_not_shown(earlier: str, now: str) -> None:
-    assert called(earlier.split()).callback is called(now.split()).callback
-    group, name = earlier.split()
-    assert f"  {name} " not in run(group, "--help", dsn=DOWN).stdout
-    arguments = [name, "t", "1"] if group == "outbox" else [name, "t"]
-    assert "Postgres is not available" in run(group, *arguments, dsn=DOWN, code=3).stderr
-
-
-@pytest.mark.parametrize("arguments", [[], ["events", "--limit", "3"], ["--json"]], ids=" ".join)
-def test_parked_records_are_listed_without_a_verb(arguments: list[str]) -> None:
-    assert "Postgres is not available" in run("outbox", "parked", *arguments, dsn=DOWN, code=3).stderr
-
-
 WITHOUT_JSON = {
     "demo": "prints a story; its exit code is the result",
     "document from-pgsync": "prints TOML, which is the data",
@@ -424,9 +404,3 @@ class TestKeys:
     )
     def test_they_are_refused(self, arguments: str, said: str) -> None:
         assert said in run(*arguments.split(), dsn=DOWN, code=2).stderr
-
-
-def test_help_names_no_types() -> None:
-    for words in commands(cli):
-        out = run(*words, "--help", dsn=DOWN).stdout
-        assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), words

@@ -24,12 +24,14 @@ from pytube.errors import (
     DatabaseUnavailable,
     EnrichFailed,
     KeysParked,
+    PytubeError,
     SchemaMismatch,
     SinkUnavailable,
     StatementFailed,
     UnknownTube,
     WaitTimeout,
 )
+from tests.docs.pages import BY_NAME
 from tests.helpers.cli import run
 from tests.helpers.database import ROOT
 from tests.unit.test_cli import called
@@ -84,6 +86,21 @@ def test_an_error_ends_with_its_code(error: BaseException, code: int) -> None:
     assert any(str(code) in codes.split(", ") for codes in EXIT_CODES)
 
 
+@pytest.mark.parametrize(
+    ("error", "more"),
+    [
+        (UnknownTube("none"), "; more: docs/errors.md#unknowntube"),
+        (WaitTimeout("late"), "; more: docs/errors.md#waittimeout"),
+        (ConfigError("wrong"), "wrong"),
+    ],
+    ids=repr,
+)
+def test_an_error_names_its_section(error: PytubeError, more: str) -> None:
+    said = ended(raising(error)).stderr
+    assert said.endswith(f"{more}\n")
+    assert "#" not in more or more.partition("#")[2] in BY_NAME["docs/errors.md"].anchors()
+
+
 def test_an_internal_error_asks_for_a_report() -> None:
     said = ended(raising(ZeroDivisionError("oh"))).stderr
     assert said == "pytube: internal error (ZeroDivisionError: oh); rerun with --debug and report it\n"
@@ -97,10 +114,37 @@ def test_an_internal_error_asks_for_a_report() -> None:
         ("", 2, "a question needs an answer, and stdin has none; --yes answers it\n"),
     ],
 )
-def test_a_question(answer: str, code: int, said: str) -> None:
+def test_a_question(answer: str, code: int, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "has_people", lambda: True)
     result = ended(lambda: confirm("drop it?", yes=False), answer)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr.endswith(said)
+
+
+def test_without_a_terminal_a_question_is_refused_at_once() -> None:
+    """It would wait for as long as the pipe is open, which a cron job's may be for ever."""
+    program = "import tests.unit.test_cli_exits as t; t.asks()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    ) as process:
+        assert process.stderr is not None
+        said = process.stderr.read()  # while stdin is open
+        assert process.wait() == 2
+    assert said == "pytube: drop it? This needs an answer, and there is no terminal; --yes answers it\n"
+
+
+def asks() -> None:
+    """The program of the test above."""
+
+    @click.group(cls=Program)
+    def program() -> None:
+        pass
+
+    @program.command()
+    def act() -> None:
+        confirm("drop it?", yes=False)
+
+    program(["act"])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pytube.cli import output
-from pytube.cli.output import bar, key_shown, print_rows, print_text, progress_meter
+from pytube.cli.output import bar, key_shown, print_table, print_text, progress_meter
 from pytube.health.fleet import Count
 
 
@@ -59,7 +59,7 @@ def test_a_table_folds_its_last_column(
     capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
 ) -> None:
     terminal(80)
-    print_rows(COLUMNS, [ROW, ROW | {"error": "no"}], "none")
+    print_table(COLUMNS, [ROW, ROW | {"error": "no"}], "none")
     assert printed(capsys) == [
         "tube     id  since                      error",
         "es-live  7   2026-01-02 03:04:05+00:00  the sink said no, because its mapping",
@@ -74,7 +74,7 @@ def test_rows_that_do_not_fit_are_stacked_and_nothing_is_left_out(
     capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None], width: int
 ) -> None:
     terminal(width)
-    print_rows(COLUMNS, [WIDE, ROW], "none")
+    print_table(COLUMNS, [WIDE, ROW], "none")
     lines = printed(capsys)
     assert [line.split()[0] for line in lines if line and line[0] != " "] == list(COLUMNS) * 2
     assert lines[:4] == [
@@ -93,13 +93,13 @@ def test_wide_characters_are_counted(
     capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
 ) -> None:
     terminal(40)
-    print_rows({"id": "id", "error": "error"}, [{"id": "港", "error": "港" * 30}], "none")
+    print_table({"id": "id", "error": "error"}, [{"id": "港", "error": "港" * 30}], "none")
     assert printed(capsys) == ["id  error", f"港  {'港' * 18}", f"    {'港' * 12}"]
 
 
 def test_a_pipe_gets_fields_that_cut_and_awk_read(capsys: pytest.CaptureFixture[str]) -> None:
     row = ROW | {"error": "two\nlines, and\ta tab"}
-    print_rows(COLUMNS, [row, WIDE], "none")
+    print_table(COLUMNS, [row, WIDE], "none")
     said = capsys.readouterr().out
     assert said == (
         "tube\tid\tsince\terror\n"
@@ -109,7 +109,7 @@ def test_a_pipe_gets_fields_that_cut_and_awk_read(capsys: pytest.CaptureFixture[
 
 
 def test_without_rows_a_pipe_gets_none(capsys: pytest.CaptureFixture[str]) -> None:
-    print_rows(COLUMNS, [], "nothing is parked")
+    print_table(COLUMNS, [], "nothing is parked")
     assert capsys.readouterr() == ("tube\tid\tsince\terror\n", "nothing is parked\n")
 
 
@@ -117,7 +117,7 @@ def test_nothing_that_is_shown_commands_the_terminal(
     capsys: pytest.CaptureFixture[str], terminal: Callable[[int], None]
 ) -> None:
     terminal(80)
-    print_rows({"error": "error"}, [{"error": "no \x1b[2J, \x07 nor \u202e; but [b]lines\nare"}], "none")
+    print_table({"error": "error"}, [{"error": "no \x1b[2J, \x07 nor \u202e; but [b]lines\nare"}], "none")
     assert printed(capsys)[1:] == ["no \\x1b[2J, \\x07 nor \\u202e; but [b]lines", "are"]
 
 

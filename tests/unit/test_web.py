@@ -9,11 +9,11 @@ import pytest
 
 from pytube.web.html import clock_time, document, graph, tag
 from pytube.web.parked import Mark, chosen, compared
-from pytube.web.sampler import Figures, History, Series
+from pytube.web.sampler import History, Series
 from tests.helpers.cli import run
 from tests.unit.test_cli import DOWN
 
-ONE = Series(None, "t", 0)
+ONE = Series(None, "t", 0, "lag")
 
 
 def marks(source: object, sink: object) -> dict[str, Mark]:
@@ -46,11 +46,11 @@ def test_of_a_large_document_what_differs_is_kept() -> None:
 def test_history_is_a_ring_and_forgets_what_is_gone() -> None:
     history = History(3)
     for moment in range(5):
-        gone = {Series(None, "gone", 0): Figures(lag=9)} if moment == 0 else {}
-        history.add(moment, {ONE: Figures(lag=moment, retries=1)} | gone)
+        gone = {ONE._replace(name="gone"): 9.0} if moment == 0 else {}
+        history.add(moment, {ONE: moment, ONE._replace(figure="retries"): 1} | gone)
     times, lag = history.values("lag", lambda _: True, max)
     assert (times, lag) == ([2, 3, 4], [2, 3, 4])
-    history.add(5, {Series("h", "t", 1): Figures(lag=7)})
+    history.add(5, {Series("h", "t", 1, "lag"): 7})
     assert history.values("lag", lambda _: True, max)[1] == [3, 4, 7]
     unknown = history.values("lag", lambda one: one.host == "h", max)[1]
     assert [math.isnan(value) for value in unknown] == [True, True, False]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from pytube import errors
 from pytube.errors import SQLSTATES, PytubeError, UsageError
-from pytube.health.kinds import Kind
+from pytube.health.findings import Kind
 from tests.docs.reference.markdown import docstrings, sentence, table
 
 POSTGRES = {

@@ -1,16 +1,19 @@
-"""Manual touches of ids of a table or of a query; and manual acceptance of an emptied sink."""
+"""Touches of ids of a table or of a query, acceptance of an emptied sink, and the audit of all acts."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 import psycopg
 from psycopg.types.json import Jsonb
 
 from pytube.db.errors import translated
-from pytube.errors import UnknownTable, UsageError
+from pytube.errors import UnknownTable, UnknownTube, UsageError
 from pytube.model import KeyType
 from pytube.tubes.calls import explained, rows_of, unknown_tube, value_of
 from pytube.tubes.tables import find_table
@@ -61,10 +64,13 @@ def touch(
 
 def touch_query(
     connection: psycopg.Connection, tube: str, table: str, query: str, schema: str = "tube"
-) -> None:
+) -> int:
     """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
 
     The audit holds a digest of the query in place of its text, which may contain confidential data.
+
+    Returns:
+        How many ids it gave.
     """
     attached = _attached(connection, tube, table, schema)
     body = query.strip().rstrip(";")
@@ -73,10 +79,18 @@ def touch_query(
     # With the caller's rights, as psql would.
     numbered = f"SELECT q.id, pg_catalog.row_number() OVER () FROM (\n{body}\n) AS q (id)"  # noqa: S608
     digest = hashlib.sha256(body.encode()).hexdigest()[:16]
-    with explained(), translated(), connection.transaction():
-        value_of(connection, schema, _INSERT, tube=tube, ids_query=numbered, shard=attached.shard)
-        details = Jsonb({"table": table, "query_sha256": digest})
-        value_of(connection, schema, _AUDIT, tube=tube, details=details)
+    notices: list[str] = []
+    handler = lambda notice: notices.append(notice.message_primary or "")  # noqa: E731 # to be removed
+    connection.add_notice_handler(handler)
+    try:
+        with explained(), translated(), connection.transaction():
+            connection.execute("SET LOCAL client_min_messages = notice")
+            value_of(connection, schema, _INSERT, tube=tube, ids_query=numbered, shard=attached.shard)
+            details = Jsonb({"table": table, "query_sha256": digest})
+            value_of(connection, schema, _AUDIT, tube=tube, details=details)
+    finally:
+        connection.remove_notice_handler(handler)
+    return int(re.findall(r"insert_ids=(\d+) insert_finished=t", "\n".join(notices))[-1])
 
 
 def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> _Attached:
@@ -106,3 +120,44 @@ def accept_sink(connection: psycopg.Connection, tube: str, schema: str = "tube")
         schema: of pytube's SQL.
     """
     return bool(value_of(connection, schema, _ACCEPT, tube=tube))
+
+
+# --- the audit --------------------------------------------------------------------------------
+
+_LIST = "SELECT * FROM {s}.tube_audit_list(%(tube)s, %(limit)s)"
+_EXISTS = """
+    SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s)
+        OR EXISTS (SELECT FROM {s}.outbox_list() AS l WHERE l.outbox = %(tube)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One row of the audit."""
+
+    audit_id: int
+    done_at: datetime
+    done_by: str
+    """The role that logged in."""
+    client: str | None
+    """The `application_name` of its session."""
+    action: str
+    tube: str | None
+    details: Mapping[str, Any]
+
+
+def audit(
+    connection: psycopg.Connection, schema: str = "tube", tube: str | None = None, limit: int = 100
+) -> list[Action]:
+    """Operators' actions, the latest first: on `tube`, or on any, also on dropped ones.
+
+    Raises:
+        UnknownTube: there is no tube or outbox `tube`, and the audit knows of none.
+    """
+    rows = rows_of(Action, connection, schema, _LIST, tube=tube, limit=limit)
+    if tube is not None and not rows and not value_of(connection, schema, _EXISTS, tube=tube):
+        raise UnknownTube(
+            f"there is no tube or outbox {tube!r}, and the audit has no entries for it; "
+            "`pytube tube list` and `pytube outbox list` list the names"
+        )
+    return rows
