@@ -18,7 +18,7 @@ from pytube.errors import UsageError
 from pytube.model import Id, KeyType
 from pytube.spark import arrays
 from pytube.spark.arrays import KeyKind, kind_of
-from pytube.spark.pack import REFUSED
+from pytube.spark.tasks import REFUSED
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _WHOLE = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)

@@ -20,8 +20,8 @@ import pytube
 from pytube.errors import UsageError
 from pytube.spark import queries
 from pytube.spark.hosts import Host, Where, shard_map
-from pytube.spark.outbox import OutboxSource
 from pytube.spark.pgtable import PARTITIONS, TableSource
+from pytube.spark.queues import OutboxSource
 from pytube.spark.tube import TubeSource
 
 _known: dict[int, dict[str, Host]] = {}
