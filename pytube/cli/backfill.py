@@ -16,8 +16,7 @@ import click
 
 from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
-from pytube.backfill.limits import Progress
-from pytube.backfill.run import BackfillRun
+from pytube.backfill.run import BackfillRun, Progress
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
 from pytube.cli.exits import INTERRUPTED, interrupted
 from pytube.cli.output import LINE_INTERVAL, Meter, is_live, print_list, progress_meter, seconds, tell

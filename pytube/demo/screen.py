@@ -164,10 +164,7 @@ _WIDTHS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 def lag_through(sample: Sequence[tuple[float, float]], kill: float, victim: str) -> str:
     """How long changes took, by when they were made: a line of blocks, one with the kill, and the scale.
 
-    Args:
-        sample: Unix time of each change, and how many seconds later it had arrived.
-        kill: Unix time.
-        victim: who was killed then.
+    `sample` has the Unix time of each change, and how many seconds later it had arrived.
     """
     if not sample:
         return "not measured"

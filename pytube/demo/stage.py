@@ -341,13 +341,7 @@ class Story(ABC):
     # --- workers ---
 
     def start(self, settings: Mapping[str, object], log_format: str = "human", **worker: object) -> None:
-        """Start three workers, as a user starts them.
-
-        Args:
-            settings: those of the tube's sink, or of the outbox.
-            log_format: of their logs.
-            worker: settings of the workers.
-        """
+        """Start three workers, as a user starts them; `settings` are those of the sink, or of the outbox."""
         sections: dict[str, Mapping[str, object]]
         section = f'tube."{self.NAME}".sink' if self.KIND == "tube" else f'outbox."{self.NAME}"'
         self._command = [sys.executable, "-m", "pytube", "--log-format", log_format, "--config"]

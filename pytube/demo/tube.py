@@ -247,12 +247,8 @@ def problems(
 ) -> list[str]:
     """What was not as it should be, a sentence each; empty when all was.
 
-    Args:
-        comparison: of the source with the copy.
-        parked: documents that were set aside.
-        unseen: numbers of the probe that never came.
-        transactions: of the load.
-        delivered: documents by worker.
+    `unseen` are numbers of the probe that never came, `transactions` those of the load, `delivered` the
+    documents by worker.
     """
     result: list[str] = []
     if not comparison.rows:

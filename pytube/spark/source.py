@@ -26,11 +26,7 @@ _ASK_HOLDERS_AFTER = 0.5
 
 
 def host_of(options: Mapping[str, str], bound: Mapping[str, Host]) -> Host:
-    """The database that the options name.
-
-    Args:
-        options: `host`, the name of a registered database; or `dsn` and `schema`.
-        bound: the registered databases.
+    """The database that the options name: by `host`, one of those that are `bound`, or by `dsn` and `schema`.
 
     Raises:
         UsageError: both options are missing, no database has the name, or the DSN holds a password.
@@ -90,11 +86,7 @@ def listed(names: str) -> list[str]:
 def read(host: Host, before: Sequence[str], statement: str, schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a statement, through ADBC, in a transaction that is rolled back.
 
-    Args:
-        host: the database.
-        before: settings to make in the transaction.
-        statement: the statement.
-        schema: the types and names that Spark expects.
+    `before` are settings to make in the transaction, `schema` has the types and names that Spark expects.
 
     Raises:
         DatabaseUnavailable: the database can't be reached.
