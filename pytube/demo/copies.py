@@ -73,7 +73,7 @@ class Copy(ABC):
         """One document, decoded, None when it is not there (yet)."""
 
     def came(self, key: Key) -> float:
-        """When a document came; Unix time. A server does not tell, so it is now."""
+        """When a document came; Unix time. A server does not show it, so it is now."""
         del key
         return time.time()
 

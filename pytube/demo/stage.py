@@ -341,7 +341,7 @@ class Story(ABC):
     # --- workers ---
 
     def start(self, settings: Mapping[str, object], log_format: str = "human", **worker: object) -> None:
-        """Start three workers, as a user starts them; `settings` are those of the sink, or of the outbox."""
+        """Start three workers, as a user starts them; `settings` configure the sink, or the outbox."""
         sections: dict[str, Mapping[str, object]]
         section = f'tube."{self.NAME}".sink' if self.KIND == "tube" else f'outbox."{self.NAME}"'
         self._command = [sys.executable, "-m", "pytube", "--log-format", log_format, "--config"]
@@ -367,7 +367,7 @@ class Story(ABC):
             process.check()
 
     def stop(self) -> list[str]:
-        """SIGTERM all workers at the same time, and wait; those that ended badly, a sentence each."""
+        """SIGTERM all workers at the same time, and wait; a sentence for each that ended badly."""
         with ThreadPoolExecutor(len(WORKERS)) as pool:
             ends = [
                 pool.submit(one.stop, signal.SIGTERM, timeout=_STOP_TIMEOUT) for one in self._workers.values()

@@ -55,7 +55,7 @@ _FIGURES: Final = f"""
     SELECT count(*), coalesce(sum(cardinality(ids)), 0)::bigint,
         coalesce(extract(epoch FROM clock_timestamp() - min(ts)), 0)::float8
     FROM tube."{TUBE}"
-"""  # noqa: S608 # our own name
+"""  # noqa: S608 # a constant
 # The shard is worked out here by other code, so that a mistake in ours would be seen.
 _DOCUMENTS: Final = (
     "SELECT (aid % 16)::integer, aid::bigint, row_to_json(r)::text FROM pgbench_accounts AS r",
@@ -247,7 +247,7 @@ def problems(
 ) -> list[str]:
     """What was not as it should be, a sentence each; empty when all was.
 
-    `unseen` are numbers of the probe that never came, `transactions` those of the load, `delivered` the
+    `unseen` are numbers of the probe that never came, `transactions` were done by the load, `delivered` the
     documents by worker.
     """
     result: list[str] = []
@@ -372,7 +372,7 @@ class TubeStory(Story):
         return code
 
     def _victim(self) -> str:
-        """The one that the probe's row depends on, so that the take-over shows in the latencies."""
+        """The worker that the probe's row depends on, so that the take-over shows in the latencies."""
         return next(one.client for one in self.leaders() if one.partition == TELLER[0] % PARTITIONS)
 
     def _prepare(self) -> None:

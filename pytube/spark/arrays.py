@@ -141,7 +141,7 @@ class KeyKind(abc.ABC):
 
     @abc.abstractmethod
     def _number(self, keys: Keys, place: int) -> Ints:
-        """The number of each key whose remainder tells its shard; see `Spread.place`."""
+        """The number of each key whose remainder gives its shard; see `Spread.place`."""
 
     @abc.abstractmethod
     def shown(self, key: Any) -> str:

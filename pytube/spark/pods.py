@@ -147,7 +147,7 @@ def cut_all(pieces: Iterable[tuple[Ints, Keys]], size: int) -> Iterator[list[Pod
     waiting: dict[int, list[tuple[Ints, Keys]]] = {}
     new: Counter[int] = Counter()
     left: Counter[int] = Counter()
-    """Keys that the last block left: those of many shards should not be sorted again with each."""
+    """Keys that the last block left; if there are many shards, they should not be sorted with each block."""
     for shards, ids in pieces:
         width = ids.itemsize
         waiting.setdefault(width, []).append((shards, ids))

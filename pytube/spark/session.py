@@ -1,4 +1,4 @@
-"""Spark sessions: one on this machine, as a cluster has its own; our formats in a session; snapshots."""
+"""Spark sessions: one on this machine, as a cluster has its own; the formats in a session; snapshots."""
 
 from __future__ import annotations
 

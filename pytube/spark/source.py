@@ -26,7 +26,7 @@ _ASK_HOLDERS_AFTER = 0.5
 
 
 def host_of(options: Mapping[str, str], bound: Mapping[str, Host]) -> Host:
-    """The database that the options name: by `host`, one of those that are `bound`, or by `dsn` and `schema`.
+    """The database that the options name: by `host`, if it is `bound`, or by `dsn` and `schema`.
 
     Raises:
         UsageError: both options are missing, no database has the name, or the DSN holds a password.

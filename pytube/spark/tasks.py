@@ -72,9 +72,9 @@ class Plan:
     payload: Mapping[str, Any] | None = None
     kind: KeyKind = BIGINT
     shards: Spread | None = None
-    """Those of all keys; None: a column has the shard of each."""
+    """The shards of all keys; None: a column has the shard of each."""
     spread: tuple[Spread, ...] = ()
-    """Those of the spread tables of the tubes, whose keys are checked."""
+    """The shards of spread tables of the tubes, whose keys are checked."""
     skipped: frozenset[int] = frozenset()
     """Units that are written already."""
 
@@ -98,7 +98,7 @@ def pack_keys(plan: Plan) -> Work:
 
 
 def _read(plan: Plan, batch: pa.RecordBatch) -> Iterator[tuple[Ints, Keys]]:
-    """The shards and the ids of a batch, those of one width together."""
+    """The shards and the ids of a batch, keys of one width together."""
     given = None if plan.shards is not None else arrays.read_shards(batch.column(1))
     for which, ids in plan.kind.read(batch.column(0)):
         if given is not None:

@@ -163,7 +163,7 @@ def _write(keyed: DataFrame, plan: Plan, connections: int, parts: Parts) -> int:
 
 
 def _shards(parts: Parts, shard: str | int | None) -> dict[str, Any]:
-    """What tasks are told of shards."""
+    """The shards in a plan."""
     if shard is None:
         return {"shards": derived_shard(parts)}  # which need no check
     spread = tuple(one for one in shards_of_tables(parts) if one.shards > 1)
@@ -171,7 +171,7 @@ def _shards(parts: Parts, shard: str | int | None) -> dict[str, Any]:
 
 
 def shards_of_tables(parts: Parts) -> list[Spread]:
-    """Those of the tables that are attached to the tubes of a job, in order."""
+    """The shards of the tables that are attached to the tubes of a job, in order."""
     return sorted({found for part in parts.parts for found in part.spread})
 
 
