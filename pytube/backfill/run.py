@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from pytube.backfill import queries
-from pytube.backfill.limits import Pace, Progress, Rate, Replica, reason_to_wait
 from pytube.config import BackfillConfig
 from pytube.db.session import Session
 from pytube.errors import BackfillBusy, BackfillEnded, DatabaseUnavailable, PytubeError, UnknownBackfill
@@ -25,6 +26,87 @@ _POLL_INTERVAL = 0.2
 _PRESSURE_INTERVAL = 0.25
 _PATIENCE = 10.0
 """Seconds for which a run waits for a tube or a replica that has enough to do, before it gives way."""
+_MB = 1024 * 1024
+_WINDOW = 30.0
+"""Seconds over which the rate is taken, so that a pause shows in it, and one chunk does not."""
+_BURST = 0.5
+"""Seconds' worth of rows that are inserted at once."""
+_IDS = 250
+"""Ids of a pod at most."""
+
+# --- what slows it, how fast it goes, and how far it is: pure, the clock is the caller's --------------
+
+
+class Replica(NamedTuple):
+    """How far a replica is behind."""
+
+    name: str
+    lag: float | None
+    """Seconds, by its own account."""
+    behind: int | None
+    """Bytes of WAL that it is behind."""
+
+
+def reason_to_wait(limits: BackfillConfig, waiting: int, replicas: Sequence[Replica]) -> str | None:
+    """Why nothing is to be inserted now, while so many pods wait; None when it may continue."""
+    if waiting >= limits.backlog:
+        return f"{waiting} backfill pods or more wait in the tube (limit {limits.backlog})"
+    lag, name = max(((one.lag or 0.0, one.name) for one in replicas), default=(0.0, ""))
+    if limits.replica_lag is not None and lag > limits.replica_lag:
+        return f"the replica {name} is {lag:.1f} s behind (limit {limits.replica_lag:g} s)"
+    behind, name = max(((one.behind or 0, one.name) for one in replicas), default=(0, ""))
+    if limits.replica_behind is not None and behind > limits.replica_behind * _MB:
+        return f"the replica {name} is {behind // _MB} MB of WAL behind (limit {limits.replica_behind} MB)"
+    return None
+
+
+def pods_of_chunk(limits: BackfillConfig) -> int:
+    """The pods of a chunk that fits the rate."""
+    fitting = limits.chunk if limits.rate is None else min(limits.chunk, limits.rate * _BURST / _IDS)
+    return max(1, int(fitting))
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A backfill at one moment."""
+
+    backfill: int
+    tube: str
+    table: str
+    state: str
+    paused: bool
+    rows_done: int
+    rows_total: int | None
+    rate: float | None
+    """Rows a second, lately."""
+    note: str | None
+    rows_delivered: int | None = None
+    """Of those inserted, about; None while that is not looked at."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until all rows are inserted at this rate; None when that is not known."""
+        if self.rows_total is None or not self.rate:
+            return None
+        return (self.rows_total - self.rows_done) / self.rate
+
+
+class Rate:
+    """Rows a second over the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def observe(self, rows: int, now: float) -> float | None:
+        """The rate, after `rows` in all were done at `now` (monotonic seconds)."""
+        self._seen.append((now, rows))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        return (rows - before) / (now - began) if now > began else None
+
+
+# --- the run ------------------------------------------------------------------------------------------
 
 
 class BackfillRun:
@@ -54,7 +136,7 @@ class BackfillRun:
         self._arguments = {"backfill": backfill}
         self._backfill = backfill
         self._limits = limits
-        self._pace = Pace(limits)
+        self._pods = pods_of_chunk(limits)
         self._on_progress = on_progress
         self._rate = Rate()
         self._known_rate: float | None = None
@@ -155,12 +237,14 @@ class BackfillRun:
             before = progress.rows_done
             row = await self._session.row(
                 queries.CHUNK,
-                self._arguments | {"pods": self._pace.pods, "rate": self._known_rate},
+                self._arguments | {"pods": self._pods, "rate": self._known_rate},
             )
             await fault(Point.AFTER_CHUNK)
-            self._unwatched += self._pace.pods
+            self._unwatched += self._pods
             progress = self._check(self._progress(row))
-            progress = await self._wait_until(self._pace.due(progress.rows_done - before, began), progress)
+            if self._limits.rate is not None:
+                due = began + (progress.rows_done - before) / self._limits.rate
+                progress = await self._wait_until(due, progress)
         return progress
 
     async def _wait_until(self, due: float, progress: Progress) -> Progress:

@@ -15,8 +15,7 @@ import click
 
 from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
-from pytube.backfill.limits import Progress
-from pytube.backfill.run import BackfillRun
+from pytube.backfill.run import BackfillRun, Progress
 from pytube.cli.context import current_settings, database_options, json_option, options, tube_argument
 from pytube.cli.exits import INTERRUPTED, interrupted
 from pytube.cli.output import LINE_INTERVAL, Table, is_live, print_table, progress_meter, seconds, tell

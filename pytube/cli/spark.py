@@ -409,10 +409,10 @@ def read_sink(
     shard: str | int | None,
 ) -> DataFrame:
     """What a sink has, to be compared with `rows`: an export, or the log of the sink `jsonl`."""
-    from pytube.spark import jsonl
+    from pytube.spark.reconcile import is_log, jsonl_documents
 
-    if kind == "jsonl" or (kind is None and jsonl.is_log(session, path)):
-        return jsonl.documents(session, path, rows, key, tube=tube, shard=shard)
+    if kind == "jsonl" or (kind is None and is_log(session, path)):
+        return jsonl_documents(session, path, rows, key, tube=tube, shard=shard)
     texts = [name for name, of_type in rows.dtypes if name == key and of_type == "string"]
     return read(session, kind or "json", path, texts)
 

@@ -173,7 +173,14 @@ def dev(server: Any, port: int | None, as_json: bool) -> None:
     try:
         with interruptible(), offered(server, port) as offer:
             if as_json:
-                print_json({"server": server, "address": offer.address, "port": offer.port, "pid": offer.pid})
+                print_json(
+                    {
+                        "server": server,
+                        "address": offer.address,
+                        "port": offer.server.port,
+                        "pid": offer.server.pid,
+                    }
+                )
             else:
                 _show(offer)
             offer.wait()

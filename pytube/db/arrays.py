@@ -6,8 +6,8 @@ longer than Postgres takes to find the rows. These are sent with their own type,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg.adapt import Dumper
@@ -15,108 +15,89 @@ from psycopg.adapt import Dumper
 from pytube.keys import Part, PartType
 from pytube.model import Id, KeyType
 
-_INT8_ARRAY = 1016
-_TEXT_ARRAY = 1009
-_UUID_ARRAY = 2951
-_BOOLEAN_ARRAY = 1000
-_DATE_ARRAY = 1182
-"""The oids of `bigint[]`, `text[]`, `uuid[]`, `boolean[]` and `date[]`."""
 
-
-class Int8Array(list[int]):
-    """A list that is sent as `bigint[]`."""
+class Array(list[Any]):
+    """A list that is sent with the type of its class, of values in the form that Postgres writes."""
 
     __slots__ = ()
+    oid: ClassVar[int]
+    """Of the array's type."""
+
+    def text(self) -> str:
+        """What stands between the braces."""
+        return ",".join(self)
 
 
-class TextArray(list[str]):
-    """A list that is sent as `text[]`; none of its texts has a NUL, which Postgres does not take."""
-
-    __slots__ = ()
-
-
-class UuidArray(list[str]):
-    """A list that is sent as `uuid[]`, of uuids as Postgres writes them."""
-
-    __slots__ = ()
-
-
-class BooleanArray(list[bool]):
-    """A list that is sent as `boolean[]`."""
+class Int8Array(Array):
+    """`bigint[]`."""
 
     __slots__ = ()
+    oid = 1016
+
+    def text(self) -> str:
+        """The numbers."""
+        return ",".join(map(str, self))
+
+
+class TextArray(Array):
+    """`text[]`; none of its texts has a NUL, which Postgres does not take."""
+
+    __slots__ = ()
+    oid = 1009
+
+    def text(self) -> str:
+        """The texts, quoted."""
+        if not self:
+            return ""
+        # Joined before they are quoted, by a character that no text has: no text is looked at separately.
+        joined = "\0".join(self).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
+        return f'"{joined}"'
+
+
+class UuidArray(Array):
+    """`uuid[]`."""
+
+    __slots__ = ()
+    oid = 2951
 
 
 class DateArray(TextArray):
-    """A list that is sent as `date[]`, of dates as Postgres writes them."""
+    """`date[]`."""
 
     __slots__ = ()
+    oid = 1182
 
 
-class _Int8ArrayDumper(Dumper):
-    oid = _INT8_ARRAY
+class BooleanArray(Array):
+    """`boolean[]`."""
 
-    def dump(self, obj: list[int]) -> bytes:
-        return b"{%s}" % ",".join(map(str, obj)).encode()
+    __slots__ = ()
+    oid = 1000
 
-
-class _TextArrayDumper(Dumper):
-    oid = _TEXT_ARRAY
-
-    def dump(self, obj: list[str]) -> bytes:
-        if not obj:
-            return b"{}"
-        # Joined before they are quoted, by a character that no text has: no text is looked at separately.
-        joined = "\0".join(obj).replace("\\", "\\\\").replace('"', '\\"').replace("\0", '","')
-        return b'{"%b"}' % joined.encode()  # the sessions speak UTF-8
+    def text(self) -> str:
+        """A letter for each."""
+        return ",".join("t" if value else "f" for value in self)
 
 
-class _DateArrayDumper(_TextArrayDumper):
-    oid = _DATE_ARRAY
+class _ArrayDumper(Dumper):
+    def dump(self, obj: Array) -> bytes:
+        return b"{%b}" % obj.text().encode()  # the sessions speak UTF-8
 
 
-class _BooleanArrayDumper(Dumper):
-    oid = _BOOLEAN_ARRAY
+for _kind in (Int8Array, TextArray, UuidArray, DateArray, BooleanArray):
+    psycopg.adapters.register_dumper(_kind, type("_Dumper", (_ArrayDumper,), {"oid": _kind.oid}))
 
-    def dump(self, obj: list[bool]) -> bytes:
-        return b"{%b}" % ",".join("t" if value else "f" for value in obj).encode()
-
-
-class _UuidArrayDumper(Dumper):
-    oid = _UUID_ARRAY
-
-    def dump(self, obj: list[str]) -> bytes:
-        return b"{%b}" % ",".join(obj).encode()
-
-
-psycopg.adapters.register_dumper(Int8Array, _Int8ArrayDumper)
-psycopg.adapters.register_dumper(TextArray, _TextArrayDumper)
-psycopg.adapters.register_dumper(UuidArray, _UuidArrayDumper)
-psycopg.adapters.register_dumper(BooleanArray, _BooleanArrayDumper)
-psycopg.adapters.register_dumper(DateArray, _DateArrayDumper)
-
-_ARRAYS: dict[KeyType, type[list[Any]]] = {
-    KeyType.BIGINT: Int8Array,
-    KeyType.UUID: UuidArray,
-    KeyType.TEXT: TextArray,
-}
-
-
-_PARTS: dict[PartType, type[list[Any]]] = {
+_ARRAYS: Mapping[str, type[Array]] = {
     PartType.BIGINT: Int8Array,
     PartType.UUID: UuidArray,
     PartType.TEXT: TextArray,
-    PartType.ENUM: TextArray,
+    PartType.ENUM: TextArray,  # its labels
     PartType.BOOLEAN: BooleanArray,
     PartType.DATE: DateArray,
 }
+"""By the name of the type, which types of keys and of parts of keys share."""
 
 
-def array_of_parts(part: PartType, values: Sequence[Part]) -> list[Any]:
-    """The values of a column of keys as an argument of its type; labels of an enum as texts."""
-    return _PARTS[part](values)
-
-
-def array_of(keys: KeyType, ids: Sequence[Id]) -> list[Any]:
-    """`ids` as an argument of the type that a tube of such keys has for them."""
-    return _ARRAYS[keys](ids)
+def array_of(kind: KeyType | PartType, values: Sequence[Id] | Sequence[Part]) -> Array:
+    """`values` as an argument of the type that Postgres has for them."""
+    return _ARRAYS[kind](values)

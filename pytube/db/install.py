@@ -22,6 +22,7 @@ from pytube.errors import PytubeError, UsageError, how_to_install
 ROLES = ("owner", "admin", "worker", "writer", "monitor")
 
 Progress = Callable[[int, int, str], object]
+Migrate = Callable[[psycopg.Connection, str, str], None]
 
 _INCLUDED = re.compile(r"^\\ir +(\S+)$", re.MULTILINE)
 _VARIABLE = re.compile(
@@ -49,16 +50,14 @@ def run_page(
     schema: str,
     *,
     roles: str | None = None,
-    force: bool = False,
-    migrate: Callable[[str], None] | None = None,
-    check: Callable[[], None] = lambda: None,
-    progress: Progress = lambda _done, _total, _file: None,
+    force: bool | None = None,
+    migrate: Migrate | None = None,
+    progress: Progress | None = None,
 ) -> str:
     """Run the files of a page, one transaction from `psql/begin.sql` on; returns a report in a line or two.
 
     The search path of the connection is changed. `migrate` brings the tables to a revision that is missing;
-    without it, the revision's file is run. `check` may read the schema: `whose.sql` has shown that no other
-    role planted anything in it, which even the planning of a query would run.
+    without it, the revision's file is run. `force`: of `uninstall.sql`; None: the page installs.
 
     Raises:
         ScriptError: Postgres refused a statement.
@@ -68,7 +67,7 @@ def run_page(
         "search_path": "pg_catalog, pg_temp",
         "pytube.install_schema": schema,
         "pytube.install_roles": roles or "",
-        "pytube.install_force": str(force),
+        "pytube.install_force": str(bool(force)),
         "pytube.install_report": "",
     }
     for name, value in settings.items():
@@ -76,12 +75,15 @@ def run_page(
     variables = {"schema": schema, "version": needed()}
     with ExitStack() as stack:
         for number, file in enumerate(files):
-            progress(number, len(files), file)
+            if progress is not None:
+                progress(number, len(files), file)
             folder, _, name = file.rpartition("/")
             revision = name.split("_")[0]
             recorded = folder == "migrations" and revision <= (installed(connection, schema) or "")
             if file == "psql/begin.sql":
-                check()
+                # `whose.sql` has shown that no other role planted anything in the schema, which even the
+                # planning of a query would run.
+                _check(installed(connection, schema), schema, installs=force is None)
                 stack.enter_context(connection.transaction())
                 found = _setting(connection, "pytube.install_roles")
                 variables |= {"roles": found} | {f"role_{kind}": f"{found}_{kind}" for kind in ROLES}
@@ -89,10 +91,17 @@ def run_page(
             elif folder == "psql" or recorded:
                 continue
             elif folder == "migrations" and migrate is not None:
-                migrate(revision)
+                migrate(connection, schema, revision)
             else:
                 run_file(connection, file, variables)
     return _setting(connection, "pytube.install_report")
+
+
+def _check(version: str | None, schema: str, *, installs: bool) -> None:
+    if installs:
+        refuse_newer(version, schema)
+    elif version is None:
+        raise UsageError(f"pytube is not installed in the schema {schema!r}; give another with --schema")
 
 
 def run_file(connection: psycopg.Connection, file: str, variables: dict[str, str]) -> None:
@@ -145,7 +154,7 @@ def install(
     schema: str = "tube",
     roles: str | None = None,
     *,
-    progress: Progress = lambda _done, _total, _file: None,
+    progress: Progress | None = None,
 ) -> str:
     """Install pytube's SQL into `schema`, or bring it up to date; twice is the same as once.
 
@@ -164,15 +173,7 @@ def install(
             tables of tubes that the new version had changed already.
         SchemaMismatch: the installed SQL is newer than this package.
     """
-    with _session(dsn, "pytube install") as connection, translated():
-        return run_page(
-            connection,
-            contents("install.sql"),
-            schema,
-            roles=roles,
-            check=lambda: refuse_newer(installed(connection, schema), schema),
-            progress=progress,
-        )
+    return _install(dsn, schema, roles, progress)
 
 
 def upgrade(
@@ -180,7 +181,7 @@ def upgrade(
     schema: str = "tube",
     roles: str | None = None,
     *,
-    progress: Progress = lambda _done, _total, _file: None,
+    progress: Progress | None = None,
 ) -> str:
     """As `install`, but that Alembic runs the migrations. Ends in the same database.
 
@@ -197,16 +198,19 @@ def upgrade(
             "or run `pytube install`, which upgrades, too"
         ) from None
 
-    with _session(dsn, "pytube upgrade") as connection, translated():
-        return run_page(
-            connection,
-            contents("install.sql"),
-            schema,
-            roles=roles,
-            check=lambda: refuse_newer(installed(connection, schema), schema),
-            migrate=lambda revision: migrate(connection, schema, revision),
-            progress=progress,
-        )
+    return _install(dsn, schema, roles, progress, migrate)
+
+
+def _install(
+    dsn: str | SecretStr,
+    schema: str,
+    roles: str | None,
+    progress: Progress | None,
+    migrate: Migrate | None = None,
+) -> str:
+    files, name = contents("install.sql"), "pytube install" if migrate is None else "pytube upgrade"
+    with _session(dsn, name) as connection, translated():
+        return run_page(connection, files, schema, roles=roles, migrate=migrate, progress=progress)
 
 
 def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False) -> str:
@@ -219,13 +223,8 @@ def uninstall(dsn: str | SecretStr, schema: str = "tube", *, force: bool = False
         UsageError: tables are attached, tubes hold pods or parked documents, or outboxes records, and `force`
             is not set; or nothing is installed. Nothing changed.
     """
-
-    def check() -> None:
-        if installed(connection, schema) is None:
-            raise UsageError(f"pytube is not installed in the schema {schema!r}; give another with --schema")
-
     with _session(dsn, "pytube uninstall") as connection, translated():
-        return run_page(connection, contents("uninstall.sql"), schema, force=force, check=check)
+        return run_page(connection, contents("uninstall.sql"), schema, force=force)
 
 
 def _session(dsn: str | SecretStr, name: str) -> psycopg.Connection:

@@ -1,38 +1,42 @@
-"""The copies of a demonstration: how workers are told of one, what comes there, and what it holds.
+"""The copies of a demonstration: how workers are told of one, and what it holds.
 
 Each is read back by code of its own, not by that of our sinks.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import time
 import urllib.error
 import urllib.request
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 
 from pytube.db.connect import connect_sync
-from pytube.demo.screen import WORKERS
-from pytube.demo.source import TELLER, TELLER_SHARD, TUBE, Arrival, Key, number_in
-from pytube.demo.stage import TIMEOUT, Topic
+from pytube.demo.stage import TIMEOUT
 from pytube.embedded import redis as embedded_redis
 from pytube.embedded.postgres import Postgres
 from pytube.embedded.search_server import VERSION, OpenSearch
 from pytube.errors import PytubeError, UsageError
-from pytube.sinks.jsonl import Line, Replay, Tail
 
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+Key = tuple[int, int]
+"""Shard and id."""
 SinkType = Literal["jsonl", "opensearch", "redis", "kafka", "postgres"]
 
+TUBE = "es-live"
 _PAGE = 10_000
+_PIECE = 1 << 20
+"""Bytes."""
 _PACKAGES = {"opensearch": "aiohttp", "redis": "redis", "kafka": "confluent_kafka"}
 """What the sink needs, by its type; each has an extra of the same name as the type."""
 
@@ -60,52 +64,78 @@ class Copy(ABC):
         self.name = name
         self.options = {"request_timeout": 5.0, **options}
 
-    def arrivals(self) -> Iterator[Arrival]:
-        """What has come of the probe's row."""
-        if (number := number_in(self.document((TELLER_SHARD, TELLER)))) is not None:
-            yield Arrival(number, time.time())
+    def poll(self) -> bool:
+        """Read what has come, where it comes by itself; whether there was something."""
+        return False
 
     @abstractmethod
     def document(self, key: Key) -> Any:
         """One document, decoded, None when it is not there (yet)."""
+
+    def came(self, key: Key) -> float:
+        """When a document came; Unix time. A server does not show it, so it is now."""
+        del key
+        return time.time()
 
     @abstractmethod
     def documents(self) -> dict[Key, Any]:
         """All documents, decoded, by shard and id."""
 
 
+class Lines:
+    """What processes append to a file as lines of JSON, read as it comes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._place = 0
+
+    def new(self) -> Iterator[Any]:
+        """What has come, little by little, so that a flood does not keep the screen waiting."""
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)  # a writer that fails takes its bytes back
+            file.seek(self._place)
+            whole = file.read(_PIECE).rpartition(b"\n")[0]
+            if whole:
+                self._place += len(whole) + 1
+            for line in whole.splitlines():
+                with suppress(ValueError):  # cut short by a kill
+                    yield json.loads(line)
+
+
 class InFile(Copy):
-    """A file, which tells of each line when it was written."""
+    """A file, which tells of each line when it was written; the line with the greatest token counts."""
 
     session_timeout = 4.0
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"the file {path}", {"type": "jsonl", "path": str(path), "request_timeout": 2.0})
-        self._arrived: list[Arrival] = []
-        self.moves = False
-        """Whether the last look found lines."""
-        self._replay = Replay([path], on_line=self._take)
+        self._lines = Lines(path)
+        self._held: dict[Key, Any] = {}
 
-    def _take(self, line: Line) -> None:
-        if line.shard == TELLER_SHARD and (number := number_in(line.doc)) is not None:
-            self._arrived.append(Arrival(number, line.at))
-
-    def arrivals(self) -> Iterator[Arrival]:
-        """Read what has come, little by little, so that a flood does not keep the screen waiting."""
-        self.moves = self._replay.poll(pieces=1) > 0
-        yield from self._arrived
-        self._arrived.clear()
+    def poll(self) -> bool:
+        """Read on."""
+        has_come = False
+        for line in self._lines.new():
+            has_come = True
+            held = self._held.setdefault((line["shard"], line["id"]), line)
+            if (held["epoch"], held["counter"]) <= (line["epoch"], line["counter"]):
+                self._held[line["shard"], line["id"]] = line
+        return has_come
 
     def document(self, key: Key) -> Any:
         """Of what was read."""
-        line = self._replay.lines.get((TUBE, *key))
-        return None if line is None or line.is_delete else line.doc
+        line = self._held.get(key)
+        return line and line["doc"]
+
+    def came(self, key: Key) -> float:
+        """When its line was written."""
+        return float(self._held[key]["at"])
 
     def documents(self) -> dict[Key, Any]:
-        """The last line of each key counts."""
-        self._replay.finish()
-        lines = self._replay.lines.items()
-        return {(shard, key): line.doc for (_, shard, key), line in lines if not line.is_delete}
+        """Read to the end."""
+        while self.poll():
+            pass
+        return {key: line["doc"] for key, line in self._held.items() if line["op"] != "delete"}
 
 
 @contextmanager
@@ -244,6 +274,40 @@ class InRedis(Copy):
 # --- Kafka --------------------------------------------------------------------------------------
 
 
+class Topic:
+    """A topic of Kafka, read from its beginning, as its consumers read it."""
+
+    def __init__(self, bootstrap: str, name: str, partitions: Iterable[int], **settings: object) -> None:
+        """`settings`: more of librdkafka's, with underscores for the dots."""
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+        own = {name.replace("_", "."): value for name, value in settings.items()}
+        common = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False}
+        self._consumer = Consumer({**common, "log_level": 0, **own})
+        self._places = [TopicPartition(name, number, OFFSET_BEGINNING) for number in partitions]
+        self._consumer.assign(self._places)
+        self.close = self._consumer.close
+
+    def records(self, wait: float) -> list[Message]:
+        """What has come."""
+        messages = self._consumer.consume(_PAGE, timeout=wait)
+        return [message for message in messages if message.error() is None]
+
+    def read_to_end(self, read: Callable[[], object], too_late: PytubeError) -> None:
+        """Call `read`, which takes `records`, to the end of the topic as it is now; else raise `too_late`."""
+        ends = [self._consumer.get_watermark_offsets(place, timeout=TIMEOUT)[1] for place in self._places]
+        deadline = time.monotonic() + TIMEOUT
+        while not self._is_at(ends):
+            if time.monotonic() > deadline:
+                raise too_late
+            read()
+
+    def _is_at(self, ends: Sequence[int]) -> bool:
+        """Whether all was read up to there; a position is negative until something was."""
+        positions = self._consumer.position(self._places)
+        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
+
+
 class InKafka(Copy):
     """A topic, read as its consumers read it: the last record of a key counts."""
 
@@ -273,9 +337,12 @@ class InKafka(Copy):
         stack.callback(self._topic.close)
         self._held: dict[Key, Any] = {}
 
-    def document(self, key: Key) -> Any:
+    def poll(self) -> bool:
         """Read the new records."""
-        self._read()
+        return self._read(wait=0.0)
+
+    def document(self, key: Key) -> Any:
+        """Of what was read."""
         return self._held.get(key)
 
     def documents(self) -> dict[Key, Any]:
@@ -284,14 +351,16 @@ class InKafka(Copy):
         self._topic.read_to_end(lambda: self._read(wait=0.1), too_late)
         return self._held
 
-    def _read(self, wait: float = 0.0) -> None:
-        for message in self._topic.records(wait):
+    def _read(self, wait: float) -> bool:
+        records = self._topic.records(wait)
+        for message in records:
             key, value = json.loads(message.key() or b""), message.value()
             where = key["shard"], key["id"]
             if value is None:
                 self._held.pop(where, None)
             else:
                 self._held[where] = json.loads(value)
+        return bool(records)
 
 
 # --- Postgres -----------------------------------------------------------------------------------
@@ -322,48 +391,3 @@ class InPostgres(Copy):
             return self._connection.execute(query, arguments).fetchall()
         except psycopg.errors.UndefinedTable:
             return []  # no worker has made it yet
-
-
-# --- what came there ------------------------------------------------------------------------------
-
-
-class Feed:
-    """Watches a copy grow. Who delivered how much is in the logs of the workers, five times a second."""
-
-    def __init__(self, copy: Copy, logs: Path) -> None:
-        """`logs`: the folder of the workers' logs."""
-        self.copy = copy
-        self.documents = 0
-        self.by_client: Counter[str] = Counter()
-        self.arrivals: list[Arrival] = []
-        """Of the probe's row."""
-        self.first: dict[tuple[int, int], float] = {}
-        """When each term, as (partition, epoch), first wrote; Unix time."""
-        self._logs = {name: Tail(logs / f"{name}.log") for name in WORKERS}
-        self._epochs: dict[tuple[str, int], int] = {}
-        """The present term of each worker and partition."""
-
-    def poll(self) -> bool:
-        """Take in what has come; whether there was something."""
-        before = self.documents
-        for client, log in self._logs.items():
-            for line in log.lines(pieces=1):
-                self._take(client, line)
-        self.arrivals += self.copy.arrivals()
-        if isinstance(self.copy, InFile):
-            return self.copy.moves or self.documents != before
-        return self.documents > before  # a server has the probe's number each time
-
-    def _take(self, client: str, line: bytes) -> None:
-        try:
-            said = json.loads(line)
-        except ValueError:
-            return  # cut short by the kill
-        event = said.get("event")
-        if event == "leader_acquired":
-            self._epochs[client, said["partition"]] = said["epoch"]
-        elif event == "meter_read" and said["documents"]:
-            at = datetime.fromisoformat(said["timestamp"]).timestamp()
-            self.documents += said["documents"]
-            self.by_client[client] += said["documents"]
-            self.first.setdefault((said["partition"], self._epochs[client, said["partition"]]), at)

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -24,37 +24,40 @@ from pytube.errors import how_to_install
 Kind = Literal["postgres", "redis", "kafka", "opensearch"]
 
 _GLANCE = 0.1
-_CLIENTS: Mapping[type[EmbeddedServer], tuple[str, str]] = {
-    Redis: ("redis", "redis"),
-    RealKafka: ("kafka", "confluent_kafka"),
-    OpenSearch: ("opensearch", "aiohttp"),
+_SERVERS: Mapping[Kind, Callable[..., EmbeddedServer]] = {
+    "postgres": Postgres,
+    "redis": Redis,
+    "kafka": RealKafka,
+    "opensearch": OpenSearch,
 }
-"""The extra for its sink, and the package that shows whether it is installed."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Offered:
     """A server that runs, and how to use it."""
 
+    server: EmbeddedServer
     name: str
     """With its version, where we know it."""
     address: str
     """A DSN, a URL, or bootstrap servers."""
-    port: int
-    pid: int
-    commands: tuple[str, ...]
-    """What to type to see that it is there."""
     settings: str
     """For pytube.toml."""
-    missing: str | None
+    commands: tuple[str, ...] = ()
+    """What to type to see that it is there."""
+    missing: str | None = None
     """What to install, if the package for its sink is missing."""
-    _server: EmbeddedServer
+
+    def needs(self, extra: str, package: str) -> Offered:
+        """This, with what to install if the package for its sink is missing."""
+        self.missing = how_to_install(extra) if find_spec(package) is None else None
+        return self
 
     def wait(self) -> None:
         """Return never; `EmbeddedError` with the end of its log if the server ends."""
-        while self._server.running:
+        while self.server.running:
             time.sleep(_GLANCE)
-        raise with_tail(f"{self.name} has ended", self._server.log)
+        raise with_tail(f"{self.name} has ended", self.server.log)
 
 
 @contextmanager
@@ -69,52 +72,36 @@ def offered(kind: Kind, port: int | None) -> Iterator[Offered]:
         folder = Path(name)
         folder.chmod(0o755)
         # Closed even if it is interrupted while it starts, before its data go.
-        with closing(_server(kind, folder / kind, port)) as server:
+        with closing(_SERVERS[kind](folder / kind, port=port)) as server:
             yield describe(server.start())
-
-
-def _server(kind: Kind, folder: Path, port: int | None) -> EmbeddedServer:
-    match kind:
-        case "postgres":
-            return Postgres(folder, port=port)
-        case "redis":
-            return Redis(folder, port=port)
-        case "kafka":
-            return RealKafka(folder, port=port)
-        case "opensearch":
-            return OpenSearch(folder, port=port)
 
 
 def describe(server: EmbeddedServer) -> Offered:
     """What to say of a server that runs."""
-    name, address, commands, settings = _use(server)
-    extra = _CLIENTS.get(type(server))
-    missing = how_to_install(extra[0]) if extra is not None and find_spec(extra[1]) is None else None
-    return Offered(name, address, server.port, server.pid, commands, settings, missing, server)
-
-
-def _use(server: EmbeddedServer) -> tuple[str, str, tuple[str, ...], str]:
-    """Its name, its address, commands that try it, and settings."""
+    commands: tuple[str, ...]
     match server:
         case Postgres():
             dsn = server.dsn()
             psql = "psql" if shutil.which("psql") else shlex.quote(str(server.bin("psql")))
             commands = (f"export PYTUBE_DSN={dsn}", f'{psql} "$PYTUBE_DSN"')
-            return "Postgres 18", dsn, commands, f'[postgres]\ndsn = "{dsn}"'
+            return Offered(server, "Postgres 18", dsn, f'[postgres]\ndsn = "{dsn}"', commands)
         case Redis():
             url = server.url
             settings = _sink(f'type = "redis", url = "{url}", key = "orders:{{id}}"')
-            return "Redis", url, (f"redis-cli -u {url} --scan",), settings
+            commands = (f"redis-cli -u {url} --scan",)
+            return Offered(server, "Redis", url, settings, commands).needs("redis", "redis")
         case RealKafka():
             address = server.bootstrap
             to_it = f'type = "kafka", bootstrap_servers = "{address}", topic = "orders"'
             made = "create_topic = true, replication_factor = 1"
             settings = f'[kafka]\nbootstrap_servers = "{address}"\n\n' + _sink(f"{to_it}, {made}")
-            return f"Kafka {kafka_real.VERSION}", address, (), settings
+            name = f"Kafka {kafka_real.VERSION}"
+            return Offered(server, name, address, settings).needs("kafka", "confluent_kafka")
         case OpenSearch():
             url = server.url
             settings = _sink(f'type = "opensearch", url = "{url}", index = "orders", key = "{{id}}"')
-            return f"OpenSearch {search_server.VERSION}", url, (f"curl {url}/_cat/indices",), settings
+            name, commands = f"OpenSearch {search_server.VERSION}", (f"curl {url}/_cat/indices",)
+            return Offered(server, name, url, settings, commands).needs("opensearch", "aiohttp")
         case _:
             raise AssertionError(server)
 

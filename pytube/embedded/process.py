@@ -108,6 +108,7 @@ class ServerProcess:
 
     def __init__(
         self,
+        name: str,
         command: Sequence[str],
         *,
         log: Path,
@@ -117,9 +118,10 @@ class ServerProcess:
     ) -> None:
         """Start `command`, its output appended to `log`, as the system's `user` where given.
 
+        `name` is what messages call it.
         `guard_signal` is sent to it when the owner dies without ending it.
         """
-        self._log = log
+        self.name, self.log = name, log
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -156,19 +158,19 @@ class ServerProcess:
         """Its exit code, negative for the signal that ended it; None while it runs."""
         return self._process.poll()
 
-    def wait_ready(self, ready: Callable[[], bool], *, timeout: float, name: str) -> None:
+    def wait_ready(self, ready: Callable[[], bool], *, timeout: float) -> None:
         """Wait until `ready()`; `EmbeddedError` with the log's end when it ends or is too slow."""
         deadline = time.monotonic() + timeout
         while not ready():
             if not self.running:
                 self._dismiss_guard()
-                raise with_tail(f"{name} ended with {self._process.returncode}", self._log)
+                raise with_tail(f"{self.name} ended with {self._process.returncode}", self.log)
             if time.monotonic() > deadline:
                 self.kill()
-                raise with_tail(f"{name} was not ready within {timeout:g} s", self._log)
+                raise with_tail(f"{self.name} was not ready within {timeout:g} s", self.log)
             time.sleep(POLL)
 
-    def stop(self, how: signal.Signals, *, timeout: float, name: str) -> int:
+    def stop(self, how: signal.Signals, *, timeout: float) -> int:
         """Send `how` and wait; its exit code. If it does not end in time, kill it: `EmbeddedError`."""
         if self.running:
             self._process.send_signal(how)
@@ -176,7 +178,7 @@ class ServerProcess:
             code = self._process.wait(timeout)
         except subprocess.TimeoutExpired as error:
             self.kill()
-            raise with_tail(f"{name} did not stop within {timeout:g} s", self._log) from error
+            raise with_tail(f"{self.name} did not stop within {timeout:g} s", self.log) from error
         self._dismiss_guard()
         return code
 
@@ -262,6 +264,7 @@ class EmbeddedServer:
         if self.running:
             return self
         self._process = ServerProcess(
+            self.NAME,
             self._prepare(),
             log=self.log,
             guard_signal=self.GUARD,
@@ -269,13 +272,13 @@ class EmbeddedServer:
             env=self._environment(),
         )
         atexit.register(self.close)
-        self._process.wait_ready(self._serves, timeout=self.START_TIMEOUT, name=self.NAME)
+        self._process.wait_ready(self._serves, timeout=self.START_TIMEOUT)
         return self
 
     def stop(self) -> None:
         """Shut down in order."""
         if self._process is not None:
-            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT, name=self.NAME)
+            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT)
 
     def kill(self) -> None:
         """SIGKILL the server; `start` recovers."""

@@ -17,7 +17,7 @@ from typing import cast
 import psycopg
 
 from pytube.config import DocumentConfig, EnrichConfig
-from pytube.db.arrays import array_of, array_of_parts
+from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
@@ -255,7 +255,7 @@ def arguments_of(
     if root is None or root.key is None:
         return {"tube": tube, "ids": array_of(keys, ids), "shard": shard}
     known, columns = root.key.columns_of(cast("Sequence[str]", ids))
-    arrays = [array_of_parts(of.type, column) for of, column in zip(root.key.columns, columns, strict=True)]
+    arrays = [array_of(of.type, column) for of, column in zip(root.key.columns, columns, strict=True)]
     named = {of.name: array for of, array in zip(root.key.columns, arrays, strict=True)}
     return {**named, "tube": tube, "ids": array_of(keys, known), "shard": shard, **part_arguments(arrays)}
 

@@ -6,9 +6,8 @@ Needs `pip install pytube-pg[spark]`. Only this package imports Spark, and only 
 from pytube.spark.backfill import Backfilled, backfill
 from pytube.spark.hosts import Host, ShardMap, shard_map
 from pytube.spark.job import PartFailed
-from pytube.spark.jsonl import documents as jsonl_documents
-from pytube.spark.reconcile import Reconciled, reconcile
-from pytube.spark.register import Snapshot, register, snapshot
+from pytube.spark.reconcile import Reconciled, jsonl_documents, reconcile
+from pytube.spark.session import Snapshot, register, snapshot
 from pytube.spark.touch import Touched, fanout_sql, touch
 
 __all__ = [

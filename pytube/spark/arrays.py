@@ -84,7 +84,7 @@ def of_bytes(values: Sequence[bytes | None], kind: pa.DataType) -> pa.Array[Any]
     """A column of `kind`, binary or string; None is NULL."""
     edges = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value or b"") for value in values], out=edges[1:])
-    there = np.packbits([value is not None for value in values], bitorder="little")
+    there = np.packbits(np.array([value is not None for value in values], np.bool_), bitorder="little")
     data = pa.py_buffer(b"".join(value or b"" for value in values))
     return pa.Array.from_buffers(kind, len(values), [_buffer(there), _buffer(edges), data])
 
@@ -133,9 +133,15 @@ class KeyKind(abc.ABC):
     @abc.abstractmethod
     def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]: ...
 
-    @abc.abstractmethod
     def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
         """The shard of each key in a spread table, as `pytube.model.shard_of` gives it."""
+        if shards == 1:
+            return np.full(len(keys), shard, np.int64)
+        return shard + np.mod(self._number(keys, place), shards)
+
+    @abc.abstractmethod
+    def _number(self, keys: Keys, place: int) -> Ints:
+        """The number of each key whose remainder gives its shard; see `Spread.place`."""
 
     @abc.abstractmethod
     def shown(self, key: Any) -> str:
@@ -152,10 +158,8 @@ class Bigint(KeyKind):
     def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
         yield slice(None), numbers(column).astype(np.int64, copy=False)
 
-    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
-        """By the remainder."""
-        del place
-        return shard + np.mod(keys, shards)
+    def _number(self, keys: Keys, place: int) -> Ints:  # noqa: ARG002 # has one part
+        return keys
 
     def shown(self, key: Any) -> str:
         """The number."""
@@ -196,22 +200,19 @@ class Text(KeyKind):
                 yield np.flatnonzero(here), _padded(lengths[here], data[np.repeat(here, lengths)], width)
             below = width
 
-    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
-        """By the md5; see `Spread.place`."""
+    def _number(self, keys: Keys, place: int) -> Ints:
         texts = keys.tolist()
-        if place >= 0:
-            texts = [part_of(text.decode(), place).encode() for text in texts]
-        return _shards_of_texts(texts, shard, shards)
+        return _md5(texts if place < 0 else [part_of(text.decode(), place).encode() for text in texts])
 
     def shown(self, key: Any) -> str:
         """Quoted, and shortened if it is long."""
         return _shown(bytes(key))
 
 
-def _shards_of_texts(texts: Sequence[bytes], shard: int, shards: int) -> Ints:
-    """`pytube.model.shard_of` of many texts: by the first 32 bits of their md5."""
+def _md5(texts: Sequence[bytes]) -> Ints:
+    """The first 32 bits of the md5 of each text."""
     firsts = [hashlib.md5(text, usedforsecurity=False).digest()[:4] for text in texts]
-    return shard + np.frombuffer(b"".join(firsts), ">u4").astype(np.int64) % shards
+    return np.frombuffer(b"".join(firsts), ">u4").astype(np.int64)
 
 
 def _shown(value: bytes) -> str:
@@ -292,10 +293,8 @@ class Uuid(KeyKind):
             )
         yield slice(None), np.frombuffer(found, f"S{UUID_WIDTH}")
 
-    def shards(self, keys: Keys, shard: int, shards: int, place: int = -1) -> Ints:
-        """By the md5 of the text that Postgres writes."""
-        del place
-        return _shards_of_texts(uuid_texts(keys).tolist(), shard, shards)
+    def _number(self, keys: Keys, place: int) -> Ints:  # noqa: ARG002 # has one part
+        return _md5(uuid_texts(keys).tolist())
 
     def shown(self, key: Any) -> str:
         """As Postgres writes it."""

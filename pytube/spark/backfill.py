@@ -18,7 +18,7 @@ from pytube.db.errors import describe
 from pytube.errors import BackfillBusy, BackfillEnded, StatementFailed
 from pytube.spark import job, queries
 from pytube.spark.hosts import Host
-from pytube.spark.job import Counts, PartFailed
+from pytube.spark.job import PartFailed
 from pytube.spark.queries import first_row, rows, value
 from pytube.spark.tasks import FAILED, LOST, Call, NotYet, run_calls
 from pytube.spark.touch import CONNECTIONS
@@ -43,15 +43,14 @@ class Backfilled:
 def _inserting(tube: str, backfill: int, backlog: int | None) -> Call:
     """The call that touches the rows of one range."""
 
-    def call(connection: psycopg.Connection, _: int, unit: int) -> Counts:
+    def call(connection: psycopg.Connection, _: int, unit: int) -> bool:
         if backlog is not None:
             waiting = _value(connection, queries.BACKFILL_WAITING, tube=tube, pods_limit=backlog)
             if int(waiting) >= backlog:
                 raise NotYet
-        rows = _value(connection, queries.BACKFILL_RANGE, backfill=backfill, unit=unit)
-        if rows is None:
+        if _value(connection, queries.BACKFILL_RANGE, backfill=backfill, unit=unit) is None:
             raise NotYet  # it is paused
-        return Counts(int(rows), int(rows), 0)
+        return True
 
     return call
 

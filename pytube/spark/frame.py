@@ -18,20 +18,14 @@ from pytube.errors import UsageError
 from pytube.model import Id, KeyType
 from pytube.spark import arrays
 from pytube.spark.arrays import KeyKind, kind_of
-from pytube.spark.pack import REFUSED
+from pytube.spark.tasks import REFUSED
 
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _WHOLE = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 
 
 def keys(df: DataFrame, key: str, shard: str | int | None, kind: KeyKind) -> DataFrame:
-    """The keys to touch: the column `id` and, if `shard` names a column, the column `shard`.
-
-    Args:
-        df: any DataFrame.
-        key: the column of the ids.
-        shard: the column of the shards; or a number, or None, if there is no such column.
-        kind: the kind of the keys.
+    """The keys to touch: `key` as the column `id` and, if `shard` names a column, the column `shard`.
 
     Raises:
         UsageError: a column is missing or has a wrong type.

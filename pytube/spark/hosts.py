@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import numpy as np
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pytube.db.connect import connect_sync, connection_string
 from pytube.db.errors import describe
 from pytube.errors import ConfigError, DatabaseUnavailable, UsageError
+from pytube.spark.arrays import Ints
 
 APPLICATION = "pytube spark"
 _IDLE = "SET idle_in_transaction_session_timeout = '10min'"
@@ -119,6 +121,18 @@ class ShardMap:
     def hosts(self) -> tuple[Host, ...]:
         """The databases, each once."""
         return tuple(dict.fromkeys(host for _, _, host in self.ranges))
+
+    def places(self, shards: Ints) -> Ints:
+        """The number of the database of each shard; raises `UsageError` if one has none."""
+        if self.ranges[0][:2] == _ALL:
+            return np.zeros(len(shards), np.int64)
+        firsts, lasts = (np.array([bounds[end] for bounds in self.ranges]) for end in (0, 1))
+        found = np.searchsorted(firsts, shards, side="right") - 1
+        wrong = (found < 0) | (shards > lasts[found])
+        if wrong.any():
+            raise UsageError(f"no database has the shard {shards[wrong][0]}")
+        places: Ints = np.array([self.hosts.index(host) for _, _, host in self.ranges])[found]
+        return places
 
 
 Where = str | Host | ShardMap | Mapping[tuple[int, int], str] | Iterable[tuple[int, int, str]]

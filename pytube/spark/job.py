@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 
@@ -69,14 +69,13 @@ class JobSpec:
     fingerprint: str
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A job in one database."""
 
     state: str
     units: int
     """The number of units, fixed when the job began."""
-    bounds: tuple[str, ...]
+    bounds: list[str] | None
     """Where the ranges of a query begin, but the first."""
     stage: str | None
     """The table that collects the pods; None: the tubes get them directly."""
@@ -91,16 +90,14 @@ def known_units(connection: psycopg.Connection, job_id: str) -> int | None:
     return None if row is None else int(row[0])
 
 
-def begin(
-    connection: psycopg.Connection, spec: JobSpec, units: int, bounds: Sequence[str] | None = None
-) -> Job:
+def begin(connection: psycopg.Connection, spec: JobSpec, units: int, bounds: list[str] | None = None) -> Job:
     """Begin a job, or continue it.
 
     Raises:
         JobConflict: another job has the name.
         UsageError: there is no such tube, or the tubes have keys of different types.
     """
-    state, units, found, stage = first_row(
+    row = first_row(
         connection,
         queries.JOB_BEGIN,
         job=spec.job_id,
@@ -108,9 +105,9 @@ def begin(
         kind=spec.kind,
         fingerprint=spec.fingerprint,
         units=units,
-        bounds=None if bounds is None else list(bounds),
+        bounds=bounds,
     )
-    return Job(state, units, tuple(found or ()), stage)
+    return Job(*row)
 
 
 def units_done(connection: psycopg.Connection, job_id: str) -> frozenset[int]:
@@ -119,7 +116,7 @@ def units_done(connection: psycopg.Connection, job_id: str) -> frozenset[int]:
 
 
 def done(
-    connection: psycopg.Connection, job_id: str, unit: int, counts: Counts, shards: Sequence[int] | None
+    connection: psycopg.Connection, job_id: str, unit: int, counts: Counts, shards: list[int] | None
 ) -> bool:
     """Record a unit, as the last statement of its transaction. If this returns False, roll back: the unit
     is written already.
@@ -127,14 +124,13 @@ def done(
     Raises:
         UsageError: the job is done or forgotten.
     """
-    arguments: dict[str, Any] = {"job": job_id, "unit": unit, "shards": shards, **counts._asdict()}
-    return bool(value(connection, queries.JOB_DONE, **arguments))
+    found = value(connection, queries.JOB_DONE, job=job_id, unit=unit, shards=shards, **counts._asdict())
+    return bool(found)
 
 
-def finish(connection: psycopg.Connection, job_id: str, attempts: Sequence[str] | None = None) -> Counts:
+def finish(connection: psycopg.Connection, job_id: str, attempts: list[str] | None = None) -> Counts:
     """End a job, and publish staged pods. Returns what the job wrote in all its runs."""
-    listed = None if attempts is None else list(attempts)
-    return Counts(*map(int, first_row(connection, queries.JOB_FINISH, job=job_id, attempts=listed)))
+    return Counts(*map(int, first_row(connection, queries.JOB_FINISH, job=job_id, attempts=attempts)))
 
 
 def names_of(tubes: str | Sequence[str]) -> tuple[str, ...]:
@@ -220,7 +216,7 @@ class Parts:
     hosts: ShardMap
     parts: list[Part]
     units: int = field(default=0, init=False)
-    """Units in each database; 0 before the job begins, or if databases have different numbers."""
+    """Units in each database; 0 before the job begins."""
 
     @property
     def kind(self) -> KeyKind:
@@ -243,8 +239,12 @@ class Parts:
         part = self.parts[place]
         return part.is_open and bucket not in part.done
 
-    def begin(self, units: int) -> None:
+    def begin(
+        self, units: int, divide: Callable[[psycopg.Connection, KeyKind], list[str]] | None = None
+    ) -> None:
         """Begin the job with as many units in each database, or continue it with the units that it has.
+
+        `divide` finds in a database where the ranges of a new job begin, but the first: these are its units.
 
         Raises:
             JobConflict: another job has the name.
@@ -254,27 +254,19 @@ class Parts:
         if units < 1:
             raise UsageError("a job needs at least one unit")
         known = {part.units: part for part in self.parts if part.units is not None}
-        if len(known) > 1:
+        if len(known) > 1 and divide is None:  # a unit's number contains that of its database
             raise UsageError(
                 f"job {self.spec.job_id!r} has other numbers of units here and there: "
                 + ", ".join(f"{part.host.name} {count}" for count, part in known.items())
             )
         self.units = next(iter(known), units)
-        self._begin(lambda connection, _: begin(connection, self.spec, self.units))
 
-    def begin_ranges(self, divide: Callable[[psycopg.Connection, KeyKind], list[str]]) -> None:
-        """Begin the job with the ranges that `divide` finds in each database; else as `begin`."""
-
-        def begin_one(connection: psycopg.Connection, part: Part) -> Job:
-            assert part.kind is not None
-            bounds = divide(connection, part.kind) if part.units is None else []
-            return begin(connection, self.spec, len(bounds) + 1, bounds)
-
-        self._begin(begin_one)
-
-    def _begin(self, begin_one: Callable[[psycopg.Connection, Part], Job]) -> None:
         def act(connection: psycopg.Connection, part: Part) -> None:
-            part.job = begin_one(connection, part)
+            bounds, count = None, self.units
+            if divide is not None and part.kind is not None:
+                bounds = divide(connection, part.kind) if part.units is None else []
+                count = len(bounds) + 1
+            part.job = begin(connection, self.spec, count, bounds)
             part.done = units_done(connection, self.spec.job_id)
 
         for part in self.parts:

@@ -6,7 +6,8 @@ Memory is bounded by the block of keys that is cut at a time, and by one pod for
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -62,7 +63,7 @@ def check_keys(shards: Ints, ids: Keys, spread: tuple[Spread, ...] = (), kind: K
             raise UsageError(f"the id {kind.shown(key)} is not in the shard {shard}, but in {should}")
 
 
-def cut(shards: Ints, ids: Keys, size: int) -> tuple[list[Pods], Ints, Keys]:
+def cut(shards: Ints, ids: Keys, size: int) -> tuple[list[Pods], tuple[Ints, Keys]]:
     """Cut keys into pods of `size` ids of one shard each. The keys must pass `check_keys`.
 
     Returns full pods in order of shard and id, each key once; and the shards and ids of the remaining keys,
@@ -77,14 +78,14 @@ def cut(shards: Ints, ids: Keys, size: int) -> tuple[list[Pods], Ints, Keys]:
         if whole < len(keys):
             left.append((shard, keys[whole:]))
     rest = _stacked(left) if left else (np.empty(0, np.int64), ids[:0])
-    return [Pods(*_stacked(full))] if full else [], *rest
+    return [Pods(*_stacked(full))] if full else [], rest
 
 
 def remainders(shards: Ints, ids: Keys, size: int) -> list[Pods]:
     """Cut keys into pods of at most `size` ids, so that none remains. Pods of one length come together."""
-    pods, shards, ids = cut(shards, ids, size)
+    pods, rest = cut(shards, ids, size)
     by_length: dict[int, list[tuple[int, Keys]]] = {}
-    for shard, keys in _by_shard(shards, ids):
+    for shard, keys in _by_shard(*rest):
         by_length.setdefault(len(keys), []).append((shard, keys.reshape(1, -1)))
     return pods + [Pods(*_stacked(rows)) for _, rows in sorted(by_length.items())]
 
@@ -137,59 +138,35 @@ def _stacked(groups: Sequence[tuple[int, Keys]]) -> tuple[Ints, Keys]:
     return shards, np.concatenate([keys for _, keys in groups])
 
 
-class Cutter:
-    """Cuts keys that come in pieces. It holds back at most a block, and two pods for each shard."""
+def cut_all(pieces: Iterable[tuple[Ints, Keys]], size: int) -> Iterator[list[Pods]]:
+    """Cut keys that come in pieces, each of one width, into pods of `size` ids; pods of long keys have fewer.
 
-    def __init__(self, size: int, block: int = BLOCK) -> None:
-        """`size`: ids of a pod; `block`: keys cut at a time."""
-        self._size, self._block = size, block
-        self._pieces: list[tuple[Ints, Keys]] = []
-        self._waiting = 0
-        self._left = 0
-        """Keys of the first piece that were left of the last block."""
-
-    def add(self, shards: Ints, ids: Keys) -> Iterator[Pods]:
-        """Take keys. Yields full pods as soon as a block of keys is there."""
-        self._pieces.append((shards, ids))
-        self._waiting += len(ids)
-        # The rest of many shards should not be sorted again with each block.
-        if self._waiting >= max(self._block, self._left):
-            pods, *rest = cut(*self._take_all(), self._size)
-            self._pieces, self._left = [(rest[0], rest[1])], len(rest[1])
-            yield from pods
-
-    def rest(self) -> Iterator[Pods]:
-        """Yield the pods of all keys that are held back. The cutter is empty then."""
-        if self._pieces:
-            yield from remainders(*self._take_all(), self._size)
-
-    def _take_all(self) -> tuple[Ints, Keys]:
-        shards, ids = (np.concatenate(columns) for columns in zip(*self._pieces, strict=True))
-        self._pieces, self._left, self._waiting = [], 0, 0
-        return shards, ids
-
-
-class Cutters:
-    """A `Cutter` for each width of keys. Numbers have one width, texts several."""
-
-    def __init__(self, size: int) -> None:
-        """`size`: ids of a pod; pods of long keys have fewer."""
-        self._size = size
-        self._cutters: dict[int, Cutter] = {}
-
-    def add(self, shards: Ints, ids: Keys) -> Iterator[Pods]:
-        """Take keys of one width; see `Cutter.add`."""
+    A block of keys is cut at a time, of each width apart. What is held back are at most two blocks of each
+    width, and two pods for each shard.
+    """
+    waiting: dict[int, list[tuple[Ints, Keys]]] = {}
+    new: Counter[int] = Counter()
+    left: Counter[int] = Counter()
+    """Keys that the last block left; if there are many shards, they should not be sorted with each block."""
+    for shards, ids in pieces:
         width = ids.itemsize
-        cutter = self._cutters.get(width)
-        if cutter is None:
-            size = self._size if width <= LONG else max(1, min(self._size, POD_BYTES // width))
-            cutter = self._cutters[width] = Cutter(size, min(BLOCK, BLOCK_BYTES // width))
-        return cutter.add(shards, ids)
+        waiting.setdefault(width, []).append((shards, ids))
+        new[width] += len(ids)
+        if new[width] >= max(min(BLOCK, BLOCK_BYTES // width), left[width]):
+            pods, rest = cut(*_joined(waiting[width]), _size(size, width))
+            waiting[width], new[width], left[width] = [rest], 0, len(rest[1])
+            yield pods
+    for width, held in waiting.items():
+        yield remainders(*_joined(held), _size(size, width))
 
-    def rest(self) -> Iterator[Pods]:
-        """See `Cutter.rest`."""
-        for cutter in self._cutters.values():
-            yield from cutter.rest()
+
+def _joined(pieces: Sequence[tuple[Ints, Keys]]) -> tuple[Ints, Keys]:
+    shards, ids = zip(*pieces, strict=True)
+    return np.concatenate(shards), np.concatenate(ids)
+
+
+def _size(size: int, width: int) -> int:
+    return size if width <= LONG else max(1, min(size, POD_BYTES // width))
 
 
 # --- binary COPY --------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import LiteralString
-from uuid import UUID
 
 import psycopg
 from psycopg import sql
@@ -20,7 +18,6 @@ _SAMPLE = 1000
 _WITH_PAGES = ("r", "p", "m")
 """The kinds of relations, as in `pg_class`, that can be divided by pages."""
 _WHOLE = (20, 21, 23)
-_UUID = 2950
 
 # --- relations that tasks read ----------------------------------------------------------------------
 
@@ -120,8 +117,8 @@ def _conditions(name: str, edges: Sequence[str]) -> list[str]:
 def divided(connection: psycopg.Connection, query: str, ranges: int, kind: KeyKind) -> list[str]:
     """Where all ranges of a query's ids but the first begin; empty if the query returns no id.
 
-    Numbers and uuids are divided evenly between the least and the greatest id. Other ids are sorted once, and
-    the ranges have about the same number of rows.
+    Numbers are divided evenly between the least and the greatest id. Other ids are sorted once, and the
+    ranges have about the same number of rows.
 
     Raises:
         UsageError: the query fails, or its ids are no keys of the `kind`.
@@ -130,19 +127,12 @@ def divided(connection: psycopg.Connection, query: str, ranges: int, kind: KeyKi
         with translated():
             of_type = _type(connection, query)
             if kind.is_number or of_type in _WHOLE:
-                low, high = _ends(connection, query, "q.id")
+                low, high = _ends(connection, query)
                 if low is None:
                     return []
                 if not isinstance(low, int) or not isinstance(high, int):
                     raise UsageError(f"the first column of the query holds {low!r}, not a whole number")
                 return [str(edge) for edge in even_edges(low, high, ranges)]
-            if of_type == _UUID:
-                # Old versions of Postgres have no min(uuid). The texts sort alike.
-                low, high = _ends(connection, query, 'q.id::text COLLATE "C"')
-                if low is None:
-                    return []
-                edges = even_edges(UUID(str(low)).int, UUID(str(high)).int, ranges)
-                return [str(UUID(int=edge)) for edge in edges]
     except psycopg.Error as error:
         raise UsageError(f"the query fails: {describe(error)}") from error
     if ranges == 1:
@@ -177,9 +167,9 @@ def _type(connection: psycopg.Connection, query: str) -> int:
     return columns[0].type_code
 
 
-def _ends(connection: psycopg.Connection, query: str, value: LiteralString) -> tuple[object, object]:
-    """The least and the greatest value, or None."""
-    statement = sql.SQL("SELECT min({0}), max({0}) FROM (\n{1}\n) AS q (id)")
-    row = connection.execute(statement.format(sql.SQL(value), sql.SQL(query))).fetchone()
+def _ends(connection: psycopg.Connection, query: str) -> tuple[object, object]:
+    """The least and the greatest id, or None."""
+    statement = sql.SQL("SELECT min(q.id), max(q.id) FROM (\n{}\n) AS q (id)")
+    row = connection.execute(statement.format(sql.SQL(query))).fetchone()
     assert row is not None
     return row[0], row[1]

@@ -19,9 +19,8 @@ from pytube.spark import frame, job, queries
 from pytube.spark.arrays import Spread
 from pytube.spark.hosts import ShardMap, Where, shard_map
 from pytube.spark.job import Counts, JobSpec, Parts
-from pytube.spark.pack import PACKED, PackPlan, pack_keys
 from pytube.spark.ranges import divided, within
-from pytube.spark.tasks import FAILED, LOST, RESULT, WRITTEN, UnitPlan, run_calls, write_units
+from pytube.spark.tasks import FAILED, LOST, PACKED, RESULT, WRITTEN, Plan, pack_keys, run_calls, write_units
 from pytube.tubes.tables import find_table, following
 
 BUCKETS = 64
@@ -120,17 +119,26 @@ def touch(
     parts = job.look(spec, hosts)
     [keyed] = frame.apart(_ARROW, frame.keys(df, id, shard, parts.kind))
     parts.begin(buckets)
-    plan = UnitPlan(
-        hosts.hosts, spec.job_id, names, op, parts.units, pod_size, parts.stages(), payload, parts.kind
-    )
     written = 0
     if any(part.is_open for part in parts.parts):
-        written = _write(keyed, _packing(parts, shard), plan, max_connections, parts)
+        plan = Plan(
+            hosts=hosts,
+            job_id=spec.job_id,
+            tubes=names,
+            op=op,
+            buckets=parts.units,
+            pod_size=pod_size,
+            stages=parts.stages(),
+            payload=payload,
+            kind=parts.kind,
+            **_shards(parts, shard),
+        )
+        written = _write(keyed, plan, max_connections, parts)
     counts = parts.finish()
     return Touched(spec.job_id, *counts, written, time.monotonic() - began)
 
 
-def _write(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int, parts: Parts) -> int:
+def _write(keyed: DataFrame, plan: Plan, connections: int, parts: Parts) -> int:
     """Write the missing units, in rounds. Returns the number of units that were written."""
     written = 0
     for number in range(job.ROUNDS):
@@ -138,7 +146,7 @@ def _write(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int
             parts.refresh()
         total = len(parts.parts) * parts.units
         skipped = frozenset(unit for unit in range(total) if not parts.is_wanted(unit))
-        packed = keyed.mapInArrow(pack_keys(replace(packing, skipped=skipped)), PACKED)
+        packed = keyed.mapInArrow(pack_keys(replace(plan, skipped=skipped)), PACKED)
         # Each unit is a partition. A task gets its partitions one after the other.
         shuffled = packed.repartitionById(total, "unit").coalesce(min(connections, total))
         with frame.refusals():
@@ -146,30 +154,25 @@ def _write(keyed: DataFrame, packing: PackPlan, plan: UnitPlan, connections: int
         if len({row["unit"] for row in rows}) < len(rows):
             raise RuntimeError("the rows of a unit came to two tasks, and the second part was not written")
         written += sum(row["state"] == WRITTEN for row in rows)
-        lost = False
         for row in rows:
             if row["state"] in (FAILED, LOST):
-                part = parts.parts[row["unit"] // parts.units]
-                part.failure = row["error"]
-                lost = lost or row["state"] == LOST
-        if not lost:
+                parts.parts[row["unit"] // parts.units].failure = row["error"]
+        if not any(row["state"] == LOST for row in rows):
             break
     return written
 
 
-def _packing(parts: Parts, shard: str | int | None) -> PackPlan:
-    """How tasks assign keys to units."""
-    spread = tuple(sorted({found for part in parts.parts for found in part.spread}))
-    return PackPlan(
-        buckets=parts.units,
-        ranges=tuple((low, high, parts.hosts.hosts.index(host)) for low, high, host in parts.hosts.ranges),
-        skipped=frozenset(),
-        shard=shard if isinstance(shard, int) else None,
-        derived=derived_shard(parts) if shard is None else None,
-        # Derived shards need no check.
-        spread=tuple(one for one in spread if one.shards > 1 and shard is not None),
-        kind=parts.kind,
-    )
+def _shards(parts: Parts, shard: str | int | None) -> dict[str, Any]:
+    """The shards in a plan."""
+    if shard is None:
+        return {"shards": derived_shard(parts)}  # which need no check
+    spread = tuple(one for one in shards_of_tables(parts) if one.shards > 1)
+    return {"shards": Spread(shard, 1) if isinstance(shard, int) else None, "spread": spread}
+
+
+def shards_of_tables(parts: Parts) -> list[Spread]:
+    """The shards of the tables that are attached to the tubes of a job, in order."""
+    return sorted({found for part in parts.parts for found in part.spread})
 
 
 def derived_shard(parts: Parts) -> Spread:
@@ -178,7 +181,7 @@ def derived_shard(parts: Parts) -> Spread:
     Raises:
         UsageError: there is none, or they differ.
     """
-    spread = sorted({found for part in parts.parts for found in part.spread})
+    spread = shards_of_tables(parts)
     if len(spread) != 1:
         has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n, _ in spread)
         raise UsageError(
@@ -257,8 +260,8 @@ def fanout_sql(
         shard: the shard of all ids; if `shard` is one of several over which a table of the tube is spread,
             each id gets its own.
         op: I, U, D, T or B.
-        ranges: how many ranges, from the least id to the greatest; ranges of texts have about the same number
-            of rows. A job that began before keeps its ranges.
+        ranges: how many ranges, from the least id to the greatest; ranges of uuids and texts have about the
+            same number of rows. A job that began before keeps its ranges.
         pod_size: ids of a pod.
         job_id: the name of the job; by default a new name.
         max_connections: sessions with all databases together.
@@ -282,17 +285,20 @@ def fanout_sql(
     print_of = hashlib.sha256(repr((text, shard, op)).encode()).hexdigest()[:32]
     spec = JobSpec(job_id or f"fanout {uuid.uuid4()}", names, "ranges", print_of)
     parts = job.look(spec, hosts)
-    parts.begin_ranges(lambda connection, kind: divided(connection, text, ranges, kind))
-    jobs = {part.place: part.job for part in parts.parts if part.job is not None}
-    which = [
-        (part.place, unit)
-        for unit in range(max(one.units for one in jobs.values()))
-        for part in parts.parts
-        if part.is_open and unit < jobs[part.place].units and unit not in part.done
-    ]
-    bounds = tuple(part.job.bounds if part.job else () for part in parts.parts)
+    parts.begin(ranges, lambda connection, kind: divided(connection, text, ranges, kind))
+    which = sorted(
+        (
+            (part.place, unit)
+            for part in parts.parts
+            if part.is_open and part.job is not None
+            for unit in range(part.job.units)
+            if unit not in part.done
+        ),
+        key=lambda one: one[1],
+    )
+    bounds = [part.job.bounds or () if part.job else () for part in parts.parts]
 
-    def call(connection: psycopg.Connection, place: int, unit: int) -> Counts | None:
+    def call(connection: psycopg.Connection, place: int, unit: int) -> bool:
         arguments = {
             "tubes": ",".join(names),
             "query": within(text, bounds[place], unit),
@@ -313,12 +319,12 @@ def fanout_sql(
 
 def _insert_pods(
     connection: psycopg.Connection, spec: JobSpec, unit: int, arguments: Mapping[str, object]
-) -> Counts | None:
+) -> bool:
     """Touch the ids of one range; see `pytube.spark.tasks.Call`."""
     if unit in job.units_done(connection, spec.job_id):
-        return None
+        return False
     notices: list[str] = []
-    written: Counts | None = None
+    written = False
 
     def on_notice(notice: Diagnostic) -> None:
         notices.append(notice.message_primary or "")
@@ -330,9 +336,8 @@ def _insert_pods(
             connection.execute(queries.PODS_INSERT, arguments)
             ids, pods = _counts(notices)
             counts = Counts(ids, ids, pods // len(spec.tubes))
-            if job.done(connection, spec.job_id, unit, counts, None):
-                written = counts
-            else:
+            written = job.done(connection, spec.job_id, unit, counts, None)
+            if not written:
                 raise psycopg.Rollback(transaction)
         return written
     finally:

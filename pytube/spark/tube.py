@@ -15,23 +15,22 @@ from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import ArrayType, StringType, StructType
+from pyspark.sql.types import StructType
 
-from pytube.db.errors import translated
-from pytube.errors import UnknownTube, UsageError
+from pytube.errors import UsageError
 from pytube.spark import arrays, frame, job, queries, source
 from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys
 from pytube.spark.hosts import Host
 from pytube.spark.job import JobSpec, kind_of_tubes
-from pytube.spark.pods import Cutters, Pods, check_keys, encode, send
+from pytube.spark.pods import check_keys, cut_all, encode, send
 from pytube.spark.queries import first_row, value
+from pytube.spark.queues import PodRows, SettledStream, settled_reader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMA = "seq bigint, op string, shard int, ids array<{}>, payload string, ts timestamp"
 _WHICH = "the tube, or with write several, joined by commas"
-_CLASSES = "(CASE WHEN op = 'B' THEN 1 ELSE 0 END)"
 
 
 class TubeSource(DataSource):
@@ -53,13 +52,16 @@ class TubeSource(DataSource):
     def reader(self, schema: StructType) -> source.PieceReader:
         """A reader of the pods that are settled when it is planned."""
         host = self._host()
-        return source.settled_reader(host, schema, PodRows(host, self._tube(), schema))
+        return settled_reader(host, schema, PodRows(host, self._tube(), schema))
 
-    def streamReader(self, schema: StructType) -> source.SettledStream:  # noqa: N802 # Spark's name
+    def streamReader(self, schema: StructType) -> SettledStream:  # noqa: N802 # Spark's name
         """A reader of pods as they come."""
         host = self._host()
-        rows = PodRows(host, self._tube(), schema, purge=source.flag(self.options, "purge"))
-        return source.SettledStream(host, schema, rows, source.number_or_none(self.options, "max_pods"))
+        purge = self.options.get("purge", "false").lower()
+        if purge not in ("true", "false"):
+            raise UsageError(f"the option 'purge' is {purge!r}; give true or false")
+        rows = PodRows(host, self._tube(), schema, purge=purge == "true")
+        return SettledStream(host, schema, rows, source.limit(self.options, "max_pods"))
 
     def writer(self, schema: StructType, overwrite: bool) -> TubeWriter:
         """A writer of ids."""
@@ -73,62 +75,6 @@ class TubeSource(DataSource):
 
     def _tube(self) -> str:
         return source.required(self.options, "tube", _WHICH)
-
-
-class PodRows(source.Rows):
-    """The pods of a tube, by their seq."""
-
-    def __init__(self, host: Host, tube: str, schema: StructType, *, purge: bool = False) -> None:
-        """`purge`: whether a stream purges the pods of each batch that is finished."""
-        self.name, self._purge = tube, purge
-        self._table = sql.Identifier(host.schema, tube)
-        kind = schema["ids"].dataType
-        is_text = isinstance(kind, ArrayType) and isinstance(kind.elementType, StringType)
-        self._ids = "text" if is_text else "bigint"
-
-    def check(self, connection: psycopg.Connection) -> None:
-        """Raise `UnknownTube` if there is no such tube."""
-        self._partitions(connection)
-
-    def _partitions(self, connection: psycopg.Connection) -> int:
-        row = first_row(connection, queries.PARTITIONS, tube=self.name)
-        if row is None:
-            raise UnknownTube(f"there is no tube {self.name!r}")
-        return int(row[0])
-
-    def nth(self, connection: psycopg.Connection, after: int, upto: int, limit: int) -> int:
-        """The seq of the `limit`th pod."""
-        count = self._partitions(connection)
-        firsts = sql.SQL(" UNION ALL ").join(
-            sql.SQL(
-                "(SELECT seq FROM {} WHERE (shard % {}) = {} AND {} = {} "
-                "AND seq > {} AND seq <= {} ORDER BY seq LIMIT {})"
-            ).format(self._table, count, part, sql.SQL(_CLASSES), kind, after, upto, limit)
-            for part in range(count)
-            for kind in (0, 1)
-        )
-        nth = sql.SQL("SELECT f.seq FROM ({}) AS f ORDER BY f.seq OFFSET {} LIMIT 1")
-        with translated():
-            row = connection.execute(nth.format(firsts, limit - 1)).fetchone()
-        return upto if row is None else int(row[0])
-
-    def pieces(self, connection: psycopg.Connection, after: int, upto: int) -> list[source.Piece]:
-        """A piece for each partition of the tube."""
-        count = self._partitions(connection)
-        return [
-            source.Piece(
-                f"SELECT seq, op::text AS op, shard::integer AS shard, ids::{self._ids}[] AS ids, "  # noqa: S608
-                f"payload::text AS payload, ts FROM {self._table.as_string()} "
-                f"WHERE (shard % {count}) = {partition} AND {_CLASSES} = ANY ('{{0,1}}') "
-                f"AND seq > {after} AND seq <= {upto} ORDER BY seq"
-            )
-            for partition in range(count if upto > after else 0)
-        ]
-
-    def forget(self, connection: psycopg.Connection, upto: int) -> None:
-        """Purge the pods, if the option says so."""
-        if self._purge:
-            value(connection, queries.STREAM_PURGE, tube=self.name, seq=upto)
 
 
 # --- writing --------------------------------------------------------------------------------------------
@@ -192,14 +138,12 @@ class TubeWriter(DataSourceArrowWriter):
             for _ in iterator:
                 pass
             return Staged(None)
-        attempt = uuid.uuid4()
-        cutter = Cutters(self._options.pod_size)
+        op, attempt = self._options.op, uuid.uuid4()
+        keys = (piece for batch in iterator for piece in self._keys(batch))
         with self._host.connect() as connection, connection.transaction():
-            for batch in iterator:
-                for shards, ids in self._keys(batch):
-                    check_keys(shards, ids, self._spread, self._kind)
-                    self._copy(connection, cutter.add(shards, ids), attempt.bytes)
-            self._copy(connection, cutter.rest(), attempt.bytes)
+            for blocks in cut_all(keys, self._options.pod_size):
+                if data := b"".join(encode(block, op, None, attempt.bytes, self._kind) for block in blocks):
+                    send(connection, sql.SQL(self._stage), data, attempt=True)
         return Staged(str(attempt))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -222,13 +166,9 @@ class TubeWriter(DataSourceArrowWriter):
         else:
             shards = arrays.read_shards(batch.column(names.get_field_index(options.shard)))
         for which, ids in self._kind.read(batch.column(names.get_field_index(options.key))):
+            check_keys(shards[which], ids, self._spread, self._kind)
             # Copies, so that a batch with all its columns does not stay until its keys are cut.
             yield np.array(shards[which]), np.array(ids)
-
-    def _copy(self, connection: psycopg.Connection, pods: Iterator[Pods], attempt: bytes) -> None:
-        data = b"".join(encode(block, self._options.op, None, attempt, self._kind) for block in pods)
-        if data and self._stage is not None:
-            send(connection, sql.SQL(self._stage), data, attempt=True)
 
 
 def _check_columns(schema: StructType, options: WriteOptions, kind: KeyKind) -> None:

@@ -149,10 +149,7 @@ class Place:
     def check(self, wish: Wish, manner: Manner, *, force: bool) -> None:
         """Refuse shards of other tables, and another key for each document; the SQL refuses the rest.
 
-        Args:
-            wish: the requested settings.
-            manner: how the table is to be attached.
-            force: documents may get other keys.
+        With `force`, documents may get other keys.
 
         Raises:
             InvalidShard: the shards are partly another table's, or are a root table's and no column is asked

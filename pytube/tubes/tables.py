@@ -113,16 +113,9 @@ def with_retries(
     The SQL itself waits for a lock in many short steps, so that writers do not queue behind it, and gives up
     after half a minute or so.
 
-    Args:
-        connection: its session, outside of a transaction.
-        action: one statement, or transaction, that takes the locks.
-        table: oid of the table that others may hold.
-        name: what that table is called in messages.
-        limit: seconds after which this gives up, in the middle of an attempt if need be.
-        on_wait: called with one sentence before each attempt for which others stand in the way.
-
-    Returns:
-        What `action` returns.
+    `table` is the oid of the table that others may hold, `name` what messages call it. After `limit` seconds
+    this gives up, in the middle of an attempt if need be. `on_wait` is called with one sentence before each
+    attempt for which others stand in the way.
 
     Raises:
         LockBusy: after `limit` seconds; the message names who holds the table.

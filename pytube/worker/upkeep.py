@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from pytube.backfill import queries
-from pytube.backfill.limits import Progress
-from pytube.backfill.run import BackfillRun
+from pytube.backfill.run import BackfillRun, Progress
 from pytube.errors import (
     BackfillBusy,
     DatabaseUnavailable,

@@ -58,11 +58,12 @@ def pgbouncer(program: Path, dsn: str, mode: str, **settings: str | int) -> Iter
         user = RUN_AS if is_root() else None  # it refuses to run as root, like Postgres
         if user is not None:
             os.chown(folder, pwd.getpwnam(user).pw_uid, -1)
+        command = [str(program), str(config)]
         process = ServerProcess(
-            [str(program), str(config)], log=folder / "log", guard_signal=signal.SIGINT, user=user
+            "PgBouncer", command, log=folder / "log", guard_signal=signal.SIGINT, user=user
         )
         try:
-            process.wait_ready(lambda: _listens(port.number), timeout=READY_LIMIT, name="PgBouncer")
+            process.wait_ready(lambda: _listens(port.number), timeout=READY_LIMIT)
             yield make_conninfo(dsn, host=HOST, port=port.number)
         finally:
             process.kill()

@@ -12,8 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
-from pytube.backfill.limits import Progress
-from pytube.backfill.run import BackfillRun
+from pytube.backfill.run import BackfillRun, Progress
 from pytube.config import BackfillConfig, PostgresConfig
 from pytube.db.session import Session
 from pytube.errors import DatabaseUnavailable

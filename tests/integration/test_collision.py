@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.database import ROOT
 from tests.helpers.wheels import build_wheel, make_environment
 
 THEIRS = {
@@ -27,85 +25,6 @@ THEIRS = {
 }
 """As the files of the downloader are, as far as they matter here: its `__main__` makes a class, and ends."""
 SENTENCE = "run `pip uninstall pytube pytube-pg`, reinstall pytube-pg, and"
-ONLY_FROM = (
-    "import os, sys\n"
-    "sys.path[:] = [p for p in sys.path if p == {!r} or not os.path.exists(p + '/pytube/__init__.py')]\n"
-)
-"""Leave out the package that is under test: a whole one anywhere goes before one without `__init__.py`."""
-COMMAND = "from pytube.cli import main; main()"
-"""What the program `pytube` of either distribution consists of."""
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Path:
-    """A folder of packages with ours in it."""
-    install_ours(tmp_path)
-    return tmp_path
-
-
-def install_ours(site: Path) -> None:
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "pytube", site / "pytube", ignore=ignored, dirs_exist_ok=True)
-
-
-def install_theirs(site: Path) -> None:
-    for name, text in THEIRS.items():
-        (site / "pytube" / name).parent.mkdir(parents=True, exist_ok=True)
-        (site / "pytube" / name).write_text(text)
-
-
-def uninstall_theirs(site: Path) -> None:
-    for name in THEIRS:
-        (site / "pytube" / name).unlink()
-
-
-def python(site: Path, program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that imports from there."""
-    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", ONLY_FROM.format(str(site)) + program],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=site,
-        env=environment,
-    )
-
-
-def assert_refused(site: Path, *programs: str) -> None:
-    """Each program ends with the sentence, and names the folder."""
-    for program in programs:
-        done = python(site, program)
-        assert done.returncode != 0, done.stdout
-        last = done.stderr.splitlines()[-1]
-        assert SENTENCE in last
-        assert str(site / "pytube") in last
-
-
-def test_ours_alone(site: Path) -> None:
-    assert python(site, "import sys; sys.argv[1:] = ['--version']; " + COMMAND).stdout.startswith("pytube, v")
-
-
-def test_theirs_after_ours(site: Path) -> None:
-    install_theirs(site)
-    assert_refused(site, COMMAND, "from pytube.worker import Worker", "from pytube.config import load")
-
-
-def test_ours_after_theirs(tmp_path: Path) -> None:
-    install_theirs(tmp_path)
-    install_ours(tmp_path)
-    assert_refused(tmp_path, COMMAND, "import pytube", "from pytube import YouTube")
-
-
-def test_theirs_uninstalled(site: Path) -> None:
-    """Together with the files that both have. The program says it in one line."""
-    install_theirs(site)
-    uninstall_theirs(site)
-    assert python(site, COMMAND).stderr.startswith("pytube: the distribution pytube, a video downloader,")
-    assert_refused(site, COMMAND, "from pytube.worker import Worker")
-
-
-# --- by an installer, from wheels -----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -187,22 +106,30 @@ def test_each_of_the_ways_to_start_it(install: Callable[..., None], program: Run
     ],
 )
 def test_whichever_came_last_nothing_runs_as_if_all_were_well(
-    install: Callable[..., None], program: Run, order: tuple[str, ...], uninstalled: str | None
+    environment: Path,
+    install: Callable[..., None],
+    program: Run,
+    order: tuple[str, ...],
+    uninstalled: str | None,
 ) -> None:
     install(*order, uninstall=uninstalled)
-    commands = [["pytube-pg", "worker"], ["python", "-c", "from pytube.config import load"]]
+    imports = ("from pytube.config import load", "from pytube.worker import Worker")
+    commands = [["pytube-pg", "worker"], *(["python", "-c", one] for one in imports)]
     if uninstalled is None:
         commands += [
             ["pytube", "worker"],
             ["python", "-m", "pytube", "worker"],
             ["python", "-c", "import pytube"],
+            ["python", "-c", "from pytube import YouTube"],
         ]
     else:  # with the script pytube, and with pytube.__main__
         assert program("python", "-m", "pytube", "worker").returncode == 1
+        assert program("pytube-pg").stderr.startswith("pytube: the distribution pytube, a video downloader,")
     for command in commands:
         done = program(*command)
         assert done.returncode in (1, 2), (command, done)
         assert SENTENCE in done.stderr.splitlines()[-1], (command, done)
+        assert str(environment / "lib") in done.stderr.splitlines()[-1]
 
 
 def test_what_the_sentence_says_helps(install: Callable[..., None], program: Run) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from pytube.demo import copies
-from pytube.demo.copies import Copy, Feed, InFile, SinkType
-from pytube.demo.screen import first_after
-from pytube.demo.source import TELLER, TELLER_SHARD, TUBE, Arrival
+from pytube.demo.copies import TUBE, Copy, InFile, SinkType
+from pytube.demo.stage import first_after
+from pytube.demo.tube import TELLER, Feed
 from pytube.embedded.kafka_real import RealKafka
 from pytube.embedded.redis import Redis
 from pytube.embedded.search_server import OpenSearch
@@ -22,7 +22,8 @@ from pytube.model import OK, Batch, Documents, Token
 from pytube.sinks import build_sink
 from tests.helpers.database import server_folder
 
-PROBE = {"tid": TELLER, "filler": "probe 7 "}
+SHARD, ID = TELLER
+PROBE = {"tid": ID, "filler": "probe 7 "}
 
 
 @pytest.fixture(params=["jsonl", "opensearch", "redis", "kafka", "postgres"])
@@ -57,7 +58,7 @@ def batch(counter: int, shard: int, documents: dict[int, Any]) -> Batch:
 
 
 async def test_what_a_sink_wrote_is_read_back(copy: Copy, tmp_path: Path) -> None:
-    feed = Feed(copy, tmp_path)
+    feed = Feed(copy, tmp_path, {})
     settings = copy.options
     own = {key: value for key, value in settings.items() if key not in ("type", "request_timeout")}
     sink = build_sink(str(settings["type"]), own, request_timeout=5.0)
@@ -65,12 +66,12 @@ async def test_what_a_sink_wrote_is_read_back(copy: Copy, tmp_path: Path) -> Non
     await sink.open()
     try:
         assert await sink.send(batch(1, 3, {n: {"n": n} for n in range(50)})) == [OK] * 50
-        assert await sink.send(batch(2, TELLER_SHARD, {TELLER: PROBE, 2: {"tid": 2}})) == [OK] * 2
+        assert await sink.send(batch(2, SHARD, {ID: PROBE, 2: {"tid": 2}})) == [OK] * 2
         assert await sink.send(batch(3, 3, {7: None, 8: {"n": -8}})) == [OK] * 2
     finally:
         await sink.close()
     expected: dict[tuple[int, int], Any] = {(3, n): {"n": n} for n in range(50) if n != 7}
-    expected |= {(3, 8): {"n": -8}, (TELLER_SHARD, TELLER): PROBE, (TELLER_SHARD, 2): {"tid": 2}}
+    expected |= {(3, 8): {"n": -8}, TELLER: PROBE, (SHARD, 2): {"tid": 2}}
     assert copy.documents() == expected
     feed.poll()
     assert {arrival.number for arrival in feed.arrivals} == {7}
@@ -79,13 +80,13 @@ async def test_what_a_sink_wrote_is_read_back(copy: Copy, tmp_path: Path) -> Non
 
 async def test_a_file_of_many_pieces_is_read_to_its_end(tmp_path: Path) -> None:
     """Also where a piece holds nothing of the probe."""
-    feed = Feed(InFile(tmp_path / "sink.jsonl"), tmp_path)
+    feed = Feed(InFile(tmp_path / "sink.jsonl"), tmp_path, {})
     sink = build_sink("jsonl", {"path": str(tmp_path / "sink.jsonl")}, request_timeout=5.0)
     await sink.open()
     try:
         for counter in range(1, 5):
             await sink.send(batch(counter, 3, {n: {"n": "x" * 10_000} for n in range(100)}))
-        await sink.send(batch(5, TELLER_SHARD, {TELLER: PROBE}))
+        await sink.send(batch(5, SHARD, {ID: PROBE}))
     finally:
         await sink.close()
     while feed.poll():
@@ -97,7 +98,7 @@ class NoCopy(Copy):
     """Nothing is there."""
 
     def document(self, key: tuple[int, int]) -> Any:
-        assert key == (TELLER_SHARD, TELLER)
+        assert key == TELLER
         return PROBE
 
     def documents(self) -> dict[tuple[int, int], Any]:
@@ -105,7 +106,8 @@ class NoCopy(Copy):
 
 
 def test_who_delivered_what_is_read_in_the_logs(tmp_path: Path) -> None:
-    feed = Feed(NoCopy("nowhere", {}), tmp_path)
+    first: dict[tuple[int, int], float] = {}
+    feed = Feed(NoCopy("nowhere", {}), tmp_path, first)
     log = tmp_path / "w2.log"
 
     def says(event: str, second: int, **fields: object) -> str:
@@ -124,10 +126,9 @@ def test_who_delivered_what_is_read_in_the_logs(tmp_path: Path) -> None:
         file.write("\n" + says("meter_read", 6, partition=3, documents=2))
     assert feed.poll()
     assert (feed.documents, feed.by_client) == (42, {"w2": 42})
-    firsts = [first_after(feed.first, 3, epoch) for epoch in (99, 100, 105)]
+    firsts = [first_after(first, 3, epoch) for epoch in (99, 100, 105)]
     assert firsts == [1767225602.0, 1767225606.0, None]
-    assert [number for number, _ in feed.arrivals] == [7, 7, 7]
-    assert isinstance(feed.arrivals[0], Arrival)
+    assert [number for number, _ in feed.arrivals] == [7]
 
 
 @pytest.mark.parametrize(("sink", "package"), [("opensearch", "aiohttp"), ("redis", "redis")])

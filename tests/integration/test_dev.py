@@ -25,7 +25,7 @@ from pytube.embedded.process import HOST, Port
 from tests.helpers.cli import run, start
 from tests.helpers.database import ROOT
 from tests.helpers.forked import Piped
-from tests.helpers.waiting import LIMIT, wait_until
+from tests.helpers.waiting import LIMIT
 
 Started = Callable[..., Piped]
 
@@ -144,13 +144,6 @@ def test_a_server_that_ends_by_itself_is_told_of(started: Started) -> None:
     assert process.wait(LIMIT) == 3
     assert process.stderr is not None
     assert "Redis has ended; the end of " in process.stderr.read()
-
-
-def test_nothing_outlives_it(started: Started) -> None:
-    process = started("postgres", "--json")
-    child = psutil.Process(line_of(process)["pid"])
-    process.kill()
-    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, what="its end")
 
 
 def test_a_port_that_is_taken_is_refused() -> None:

@@ -121,19 +121,10 @@ def test_binaries_that_only_root_can_reach_are_copied(
     subprocess.run([copied / "initdb", "--version"], check=True, user="nobody" if os.geteuid() == 0 else None)
 
 
-def test_a_taken_port_is_refused(postgres: Postgres, folder: Path) -> None:
-    with pytest.raises(EmbeddedError, match=f"port {postgres.port} of 127.0.0.1 is taken"):
-        Postgres(folder, port=postgres.port)
-
-
 def test_failure_shows_the_log(folder: Path) -> None:
     server = Postgres(folder, settings={"shared_buffers": "much"})
     with pytest.raises(EmbeddedError, match='invalid value for parameter "shared_buffers"'):
         server.start()
-
-
-def test_a_database_of_its_own_with_our_sql(conn: psycopg.Connection[tuple[bool]]) -> None:
-    assert conn.execute("SELECT to_regclass('tube_registry') IS NOT NULL").fetchone() == (True,)
 
 
 def _runs(process: psutil.Process) -> bool:

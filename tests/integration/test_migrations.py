@@ -73,7 +73,7 @@ def test_from_each_version_it_is_the_same(bare_dsn: str, postgres: Postgres, nam
     with connect_sync(bare_dsn) as connection:
         files = contents("install.sql")
         until = files.index(f"migrations/{name}.sql")
-        run_page(connection, files[: until + 1], "tube", migrate=lambda r: migrate(connection, "tube", r))
+        run_page(connection, files[: until + 1], "tube", migrate=migrate)
         assert installed(connection, "tube") == revision
     upgrade(bare_dsn)
     assert dump(postgres, bare_dsn) == SNAPSHOT.read_text(), RENEW

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from pytube.spark.arrays import kind_of
-from pytube.spark.pods import Cutters, Pods, encode, send
+from pytube.spark.pods import Pods, cut_all, encode, send
 from tests.helpers.capture import open_session
 
 ODD = ["", " ", "NULL", "{a,b}", 'say "x"', "it's", "\\", "\\N", "\\.", "\\x41", "%s", "line\nbreak\r\n\ttab"]
@@ -57,12 +57,9 @@ def test_keys_that_are_no_numbers(dsn: str, key_type: str, payload: dict[str, An
             )
         expected = conn.execute("SELECT tube_shard_of(id, 5, 77), id::text FROM public.x").fetchall()
         kind = kind_of(key_type)
-        cutters = Cutters(100)
-        pods: list[Pods] = []
-        for _, keys in kind.read(pa.array([key for _, key in expected])):
-            pods += cutters.add(kind.shards(keys, 5, 77), keys)
-        pods += cutters.rest()
-        data = b"".join(encode(block, "U", payload, kind=kind) for block in pods)
+        read = (keys for _, keys in kind.read(pa.array([key for _, key in expected])))
+        pods = cut_all(((kind.shards(keys, 5, 77), keys) for keys in read), 100)
+        data = b"".join(encode(block, "U", payload, kind=kind) for blocks in pods for block in blocks)
         send(conn, sql.Identifier("t"), data)
         found = conn.execute("SELECT shard, unnest(ids)::text FROM t").fetchall()
         assert sorted(found) == sorted(expected)

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pyarrow as pa
 
-from pytube.spark import Touched, tasks
-from pytube.spark.tasks import UnitPlan, Work, _Unit
+from pytube.spark import Touched, job, tasks
+from pytube.spark.tasks import Plan, Work
 
 Probe = Callable[[str, int], None]
 """Called with `copied`, before the row of the ledger, or `committed`; and the unit."""
@@ -25,17 +25,25 @@ def touch(*arguments: Any, probe: Probe, **options: Any) -> Touched:
     return done
 
 
-def _probed(original: Callable[[UnitPlan], Work], plan: UnitPlan, probe: Probe) -> Work:
+def _probed(original: Callable[[Plan], Work], plan: Plan, probe: Probe) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        commit = _Unit._commit
+        record, write, number = job.done, tasks.write_unit, 0
 
-        def probing(unit: _Unit) -> None:
-            probe("copied", unit.number)
-            commit(unit)
-            if unit._state == tasks.WRITTEN:
-                probe("committed", unit.number)
+        def recording(*arguments: Any) -> bool:
+            probe("copied", number)
+            return record(*arguments)
 
-        with mock.patch.object(_Unit, "_commit", probing):
+        def writing(
+            plan: Plan, connection: Any, place: int, bucket: int, pieces: Any
+        ) -> tuple[str, str | None]:
+            nonlocal number
+            number = place * plan.buckets + bucket
+            outcome = write(plan, connection, place, bucket, pieces)
+            if outcome[0] == tasks.WRITTEN:
+                probe("committed", number)
+            return outcome
+
+        with mock.patch.object(job, "done", recording), mock.patch.object(tasks, "write_unit", writing):
             yield from original(plan)(batches)
 
     return work

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from pytube.errors import UsageError
 from pytube.spark import register
-from pytube.spark.outbox import OutboxSource
+from pytube.spark.queues import OutboxSource
 from tests.conftest import Connect
 from tests.helpers.outbox_sql import OUTBOX, adopt, make_outbox, stash
 from tests.helpers.terms import Conn

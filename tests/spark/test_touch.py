@@ -180,14 +180,14 @@ def test_two_tasks_that_write_the_same_unit(
         def write_all_else() -> None:
             import numpy as np
 
-            from pytube.spark.hosts import Host
-            from pytube.spark.tasks import UnitPlan, UnitWriter
+            from pytube.spark.hosts import Host, shard_map
+            from pytube.spark.tasks import Plan, write_unit
 
-            for unit in range(2):
-                writer = UnitWriter(UnitPlan((Host(dsn),), "race", ("t",), "T", 2, 250))
-                list(writer.take(unit, np.zeros(1, np.int64), np.full(1, 10**9 + unit, np.int64)))
-                list(writer.end())
-                writer.close()
+            plan = Plan(shard_map(dsn), "race", ("t",), "T", 2, 250)
+            with Host(dsn).connect() as connection:
+                for unit in range(2):
+                    keys = (unit, np.zeros(1, np.int64), np.full(1, 10**9 + unit, np.int64))
+                    assert write_unit(plan, connection, 0, unit, [keys]) == ("written", None)
 
         return once(flag, "copied", write_all_else)
 

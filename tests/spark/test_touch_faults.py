@@ -22,7 +22,7 @@ from pytube.embedded.postgres import Postgres
 from pytube.sinks.jsonl import replay
 from pytube.spark import Touched, touch
 from pytube.spark.hosts import Host
-from pytube.spark.source import SettledSeq
+from pytube.spark.queues import SettledSeq
 from pytube.worker import Worker
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until, wait_until_async

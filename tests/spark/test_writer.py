@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from unittest import mock
 
 import psycopg
 import pytest
@@ -15,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from pytube.spark import register
 from pytube.spark.hosts import Host
-from pytube.spark.pods import Pods
+from pytube.spark.pods import send
 from pytube.spark.tube import Staged, TubeSource, TubeWriter
 from tests.spark.test_touch import ALL, keys, touched
 
@@ -76,13 +77,14 @@ def dying(dsn: str, flag: Path, moment: str) -> type[TubeSource]:
 
     class Dying(TubeWriter):
         def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:  # type: ignore[override] # as Spark has it
-            staged = super().write(iterator)
+            def sending(*arguments: Any, **options: Any) -> None:
+                send(*arguments, **options)
+                die("copied")
+
+            with mock.patch("pytube.spark.tube.send", sending):
+                staged = super().write(iterator)
             die("committed")
             return staged
-
-        def _copy(self, connection: Conn, pods: Iterator[Pods], attempt: bytes) -> None:
-            super()._copy(connection, pods, attempt)
-            die("copied")
 
     class Format(TubeSource):
         hosts: ClassVar[Mapping[str, Host]] = {"default": Host(dsn)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pytube.backfill.limits import Pace, Progress, Rate, Replica, reason_to_wait
+from pytube.backfill.run import Progress, Rate, Replica, pods_of_chunk, reason_to_wait
 from pytube.cli.backfill import progress_display
 from pytube.config.tubes import BackfillConfig
 
@@ -54,9 +54,7 @@ def test_limits_that_are_none(key: str, value: object) -> None:
     ("rate", "chunk", "pods"), [(None, 40, 40), (500.0, 40, 1), (1.0, 40, 1), (5000.0, 40, 10), (1e9, 40, 40)]
 )
 def test_a_chunk_fits_the_rate(rate: float | None, chunk: int, pods: int) -> None:
-    pace = Pace(BackfillConfig(rate=rate, chunk=chunk))
-    assert pace.pods == pods
-    assert pace.due(250, 100.0) == 100.0 + (250 / rate if rate else 0)
+    assert pods_of_chunk(BackfillConfig(rate=rate, chunk=chunk)) == pods
 
 
 def test_lines_of_a_backfill_that_workers_hold_up(capsys: pytest.CaptureFixture[str]) -> None:

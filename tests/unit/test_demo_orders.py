@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pytube.demo.outbox import TOPIC, Checker
-from pytube.demo.screen import first_after
-from pytube.demo.stage import PARTITIONS
+from pytube.demo.stage import PARTITIONS, first_after
 from pytube.outbox.partitions import slot_of
 from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID
 

@@ -3,59 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.text import Text
 
 from pytube.config.loader import parse
+from pytube.demo.copies import TUBE
 from pytube.demo.screen import Figures, Leader, Screen, state
-from pytube.demo.source import TUBE
-from pytube.demo.stage import Election, Folder, Serving, worker_settings
+from pytube.demo.stage import configuration, folder_of
 from pytube.embedded.process import last_lines
 from pytube.errors import UsageError
 
 
-@pytest.mark.parametrize(("bootstrap", "election"), [("127.0.0.1:1", "neli"), (None, "lease")])
-def test_the_configuration_of_a_worker(bootstrap: str | None, election: Election) -> None:
+def test_the_configuration_of_a_worker() -> None:
     options = {"type": "jsonl", "path": '/a "b"/größe.jsonl', "table": {"n": 1, "flag": True}}
-    of_sink = options | {"request_timeout": 2.0}
-    serving = Serving(("--tube", TUBE), f'tube."{TUBE}".sink', lambda _: of_sink, session_timeout=4.0)
-    text = worker_settings("w1", "postgresql://u@h:1/d", bootstrap, election, serving)
-    config = parse(text, environment={})
-    assert config.election_kind == election
+    sections: dict[str, Any] = {"postgres": {"dsn": "postgresql://u@h:1/d"}, "worker": {"client_id": "w1"}}
+    config = parse(configuration(sections | {f'tube."{TUBE}".sink': options}), environment={})
     assert config.worker.client_id == "w1"
     assert config.tube(TUBE).sink.options == {key: value for key, value in options.items() if key != "type"}
-    assert (config.kafka.bootstrap_servers if config.kafka else None) == bootstrap
 
 
 def test_a_folder_is_emptied_when_a_demo_left_it(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
-    with Folder(path) as folder:
-        (folder.path / "sink.jsonl").write_text("old")
+    with folder_of(path) as folder:
+        (folder / "sink.jsonl").write_text("old")
         (path / "postgres").mkdir()
         (path / "postgres" / "x").write_text("old")
         (path / "link").symlink_to(tmp_path)
-    with Folder(path):
+    with folder_of(path):
         assert [child.name for child in path.iterdir()] == ["demo.lock"]
     assert tmp_path.exists()
 
 
 def test_a_folder_of_somebody_else_s_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
-    with pytest.raises(UsageError, match="no demo has left there"):
-        Folder(tmp_path)
+    with pytest.raises(UsageError, match="no demo has left there"), folder_of(tmp_path):
+        pass
     assert (tmp_path / "thesis.txt").read_text() == "precious"
 
 
 def test_two_demos_do_not_share_a_folder(tmp_path: Path) -> None:
-    with Folder(tmp_path / "d"), pytest.raises(UsageError, match="another demo runs in"):
-        Folder(tmp_path / "d")
+    refused = pytest.raises(UsageError, match="another demo runs in")
+    with folder_of(tmp_path / "d"), refused, folder_of(tmp_path / "d"):
+        pass
 
 
 def test_a_folder_that_can_t_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="can't be used for the demo"):
-        Folder(tmp_path / "file")
+    with pytest.raises(UsageError, match="can't be used for the demo"), folder_of(tmp_path / "file"):
+        pass
 
 
 def test_the_end_of_a_log(tmp_path: Path) -> None:

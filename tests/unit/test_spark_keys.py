@@ -1,12 +1,12 @@
-"""Uuids and texts as numpy holds them: read, packed, cut and encoded, each comes out as it was."""
+"""Keys as numpy holds them: read, packed, cut and encoded, each comes out as it was."""
 
 from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import UUID
 
 import numpy as np
@@ -17,22 +17,24 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
-from pytube.spark import arrays, pack
+from pytube.spark import arrays, tasks
 from pytube.spark import pods as make
-from pytube.spark.arrays import KeyKind, Keys, Spread, kind_of
-from pytube.spark.pack import Packer, PackPlan, bucket_of, unpack_wide
-from pytube.spark.pods import Cutters, Pods, check_keys, cut
+from pytube.spark.arrays import BIGINT, KeyKind, Keys, Spread, kind_of
+from pytube.spark.hosts import shard_map
+from pytube.spark.pods import Pods, check_keys, cut, cut_all
+from pytube.spark.tasks import Plan, bucket_of, pack_keys, units_of, unpack
 
 _FOLDER = Path(__file__).parents[1] / "vectors"
 VECTORS = json.loads((_FOLDER / "shards_of_keys.json").read_text())
 OF_COLUMNS = json.loads((_FOLDER / "keys.json").read_text())["keys"]
 UUID_KIND, TEXT_KIND = kind_of("uuid"), kind_of("text")
 BOTH = pytest.mark.parametrize("kind", [UUID_KIND, TEXT_KIND], ids=["uuid", "text"])
+EACH = pytest.mark.parametrize("kind", [BIGINT, UUID_KIND, TEXT_KIND], ids=["bigint", "uuid", "text"])
 
 UNTIMED = settings(deadline=None, max_examples=25)
 """pyarrow imports much when it makes its first column."""
 
-Pair = tuple[int, str]
+Pair = tuple[int, int | str]
 
 
 def forms(value: UUID) -> st.SearchStrategy[str]:
@@ -55,13 +57,21 @@ TEXTS = st.lists((st.text(max_size=12) | LONG).filter(lambda text: "\0" not in t
 UUIDS = st.lists(st.uuids() | st.integers(0, 255).map(lambda number: UUID(int=number << 120)))
 
 
-def columns(kind: KeyKind) -> st.SearchStrategy[list[str]]:
-    """Keys as Postgres writes them."""
+def columns(kind: KeyKind) -> st.SearchStrategy[list[Any]]:
+    """Keys, as Postgres writes them if they are no numbers."""
+    if kind is BIGINT:
+        return st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9))
     return TEXTS if kind.type is KeyType.TEXT else UUIDS.map(lambda found: [str(value) for value in found])
 
 
-def names(kind: KeyKind, keys: Keys) -> list[str]:
-    """Keys of an array, as Postgres writes them."""
+def column(kind: KeyKind, keys: list[Any]) -> pa.Array[Any]:
+    return pa.array(keys, pa.int64() if kind is BIGINT else pa.string())
+
+
+def names(kind: KeyKind, keys: Keys) -> list[Any]:
+    """Keys of an array, in the form of `columns`."""
+    if kind is BIGINT:
+        return [int(key) for key in keys]
     plain = keys if kind.type is KeyType.TEXT else arrays.uuid_texts(keys)
     return [key.decode() for key in plain.tolist()]
 
@@ -215,71 +225,88 @@ def test_keys_are_spread_evenly(kind: KeyKind) -> None:
 # --- packed and unpacked ----------------------------------------------------------------------------
 
 
-def plan_of(kind: KeyKind) -> PackPlan:
-    return PackPlan(4, ((0, 99, 1), (100, 199, 0)), frozenset(), None, None, (), kind)
+HOSTS = shard_map({(0, 99): "host=b", (100, 199): "host=a"})
 
 
-def batch_of(keys: list[str], shards: list[int]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [pa.array(keys, pa.string()), pa.array(shards, pa.int32())], names=["id", "shard"]
-    )
+def plan_of(kind: KeyKind, **options: Any) -> Plan:
+    return Plan(HOSTS, "job", ("t",), "T", **{"buckets": 4, "pod_size": 250, "kind": kind, **options})
 
 
-def unpacked(kind: KeyKind, batches: Iterator[pa.RecordBatch]) -> dict[int, list[Pair]]:
-    """The keys of each unit, sorted."""
+def unpacked(plan: Plan, *pieces: tuple[list[int] | None, list[Any]]) -> dict[int, list[Pair]]:
+    """The keys of each unit, sorted, after they were packed and unpacked. Rows come in two slices."""
+    batches = []
+    for shards, keys in pieces:
+        columns = {"id": column(plan.kind, keys)}
+        batches.append(
+            pa.record_batch(columns | ({} if shards is None else {"shard": pa.array(shards, pa.int32())}))
+        )
     found: dict[int, list[Pair]] = {}
-    for batch in batches:
-        for unit, places, keys in unpack_wide(batch):
-            assert set(pack.units_of(plan_of(kind), places, keys).tolist()) == {unit}
-            found.setdefault(unit, []).extend(zip(places.tolist(), names(kind, keys), strict=True))
+    for batch in pack_keys(plan)(iter(batches)):
+        for part in (batch.slice(0, len(batch) // 2), batch.slice(len(batch) // 2)):
+            for unit, places, ids in unpack(part, plan.kind):
+                assert set(units_of(plan, places, ids).tolist()) == {unit}
+                found.setdefault(unit, []).extend(zip(places.tolist(), names(plan.kind, ids), strict=True))
     return {unit: sorted(pairs) for unit, pairs in found.items()}
 
 
-@BOTH
+@EACH
 @UNTIMED
-@given(data=st.data())
-def test_every_key_is_in_its_unit(kind: KeyKind, data: st.DataObject) -> None:
-    pieces = data.draw(st.lists(columns(kind), max_size=3))
-    shards = [data.draw(st.lists(st.integers(0, 199), min_size=len(p), max_size=len(p))) for p in pieces]
-    batches = [batch_of(keys, numbers) for keys, numbers in zip(pieces, shards, strict=True)]
-    found = unpacked(kind, pack.pack_keys(plan_of(kind))(iter(batches)))
-    expected = [
-        pair for keys, numbers in zip(pieces, shards, strict=True) for pair in zip(numbers, keys, strict=True)
-    ]
+@given(data=st.data(), block=st.integers(1, 10))
+def test_every_key_is_in_its_unit(kind: KeyKind, data: st.DataObject, block: int) -> None:
+    pieces = []
+    for keys in data.draw(st.lists(columns(kind), max_size=3)):
+        places = st.integers(0, 199) if data.draw(st.booleans()) else st.just(7)
+        pieces.append((data.draw(st.lists(places, min_size=len(keys), max_size=len(keys))), keys))
+    with mock.patch.object(tasks, "BLOCK", block):
+        found = unpacked(plan_of(kind), *pieces)
+        rest = unpacked(plan_of(kind, skipped=frozenset({1, 6})), *pieces)
+    expected = [pair for shards, keys in pieces for pair in zip(shards, keys, strict=True)]
     assert sorted(pair for pairs in found.values() for pair in pairs) == sorted(expected)
+    assert all(unit // 4 == (shard >= 100) for unit, pairs in found.items() for shard, _ in pairs)
+    assert rest == {unit: pairs for unit, pairs in found.items() if unit not in (1, 6)}
 
 
-@BOTH
-def test_shards_that_are_derived(kind: KeyKind) -> None:
-    keys = [str(UUID(int=number * 7**40)) for number in range(300)]
-    plan = PackPlan(4, ((0, 99, 0),), frozenset(), None, Spread(10, 16), (), kind)
-    batch = pa.RecordBatch.from_arrays([pa.array(keys)], names=["id"])
-    found = [
-        pair
-        for packed in pack.pack_keys(plan)(iter([batch]))
-        for _, places, some in unpack_wide(packed)
-        for pair in zip(places.tolist(), names(kind, some), strict=True)
-    ]
-    assert sorted(found) == sorted((shard_of(key, 10, 16), key) for key in keys)
+@EACH
+def test_shards_that_are_derived_or_the_same(kind: KeyKind) -> None:
+    keys: list[Any] = (
+        [*range(-150, 150)] if kind is BIGINT else [str(UUID(int=n * 7**40)) for n in range(300)]
+    )
+    for spread in (Spread(10, 16), Spread(7, 1)):
+        found = unpacked(plan_of(kind, shards=spread), (None, keys))
+        expected = [(shard_of(key, spread.shard, spread.shards), key) for key in keys]
+        assert sorted(pair for pairs in found.values() for pair in pairs) == sorted(expected)
+
+
+def test_a_shard_that_nobody_has() -> None:
+    with pytest.raises(UsageError, match="no database has the shard 200"):
+        unpacked(plan_of(BIGINT), ([5, 200], [1, 1]))
+    with pytest.raises(UsageError, match="there is no shard -1"):
+        unpacked(plan_of(BIGINT), ([-1], [1]))
+
+
+@pytest.mark.parametrize("buckets", [64, 1000])
+@pytest.mark.parametrize("step", [1, 2, 1000, 2**32, 2**40])
+def test_numbers_are_spread_evenly(buckets: int, step: int) -> None:
+    """Whatever their steps are, and if the shards follow from them."""
+    ids = np.arange(40 * buckets) * step - 5
+    for shards in (np.zeros_like(ids), ids % 16):
+        counts = np.bincount(bucket_of(shards, ids, buckets), minlength=buckets)
+        assert len(counts) == buckets
+        assert counts.min() > 8
+        assert counts.max() < 100
 
 
 def test_a_row_is_bounded() -> None:
-    plan = PackPlan(1, ((0, 2**31 - 1, 0),), frozenset(), 5, None, (), TEXT_KIND)
-    lengths = {10: 5000, 1000: 500, arrays.MOST: 3}
-    for length, count in lengths.items():
-        column = pa.array([f"{number:x<{length}}" for number in range(count)])
-        batch = pa.RecordBatch.from_arrays([column], names=["id"])
-        for packed in pack.pack_keys(plan)(iter([batch])):
-            rows: list[Any] = packed.column(2).to_pylist()
-            assert max(map(len, rows)) <= max(1 << 14, arrays.MOST)
-            assert sum(len(keys) for _, _, keys in unpack_wide(packed)) == count
-
-
-def test_a_block_is_given_once_it_is_full() -> None:
-    packer = Packer(plan_of(TEXT_KIND), 3)
-    (keys,) = (keys for _, keys in TEXT_KIND.read(pa.array(["a", "b", "c"])))
-    assert list(packer.add(np.zeros(3, np.int64), keys))
-    assert not list(packer.rest())
+    few: list[tuple[KeyKind, list[Any]]] = [(BIGINT, list(range(10 * tasks.PIECE)))]
+    for length, count in {10: 5000, 1000: 500, arrays.MOST: 3}.items():
+        few.append((TEXT_KIND, [f"{number:x<{length}}" for number in range(count)]))
+    for kind, keys in few:
+        plan = plan_of(kind, buckets=1, shards=Spread(5, 1))
+        batch = pa.record_batch({"id": column(kind, keys)})
+        (packed,) = pack_keys(plan)(iter([batch]))
+        rows: list[Any] = packed.column(2).to_pylist()
+        assert max(map(len, rows)) <= max(1 << 14, len(str(keys[0])))
+        assert sum(len(ids) for _, _, ids in unpack(packed, kind)) == len(keys)
 
 
 # --- cut ------------------------------------------------------------------------------------------
@@ -298,18 +325,15 @@ def listed(kind: KeyKind, pods: list[Pods]) -> list[Pair]:
 @UNTIMED
 @given(data=st.data(), size=st.integers(1, 7))
 def test_each_key_is_in_one_pod(kind: KeyKind, data: st.DataObject, size: int) -> None:
-    cutters = Cutters(size)
-    pods: list[Pods] = []
+    pieces = []
     expected: set[Pair] = set()
     for keys in data.draw(st.lists(columns(kind), max_size=3)):
         shards = np.array([len(key) % 3 for key in keys], np.int64)
         expected |= set(zip(shards.tolist(), keys, strict=True))
-        for rows, some in kind.read(pa.array(keys, pa.string())):
-            pods += cutters.add(shards[rows], some)
-    pods += cutters.rest()
+        pieces += [(shards[rows], some) for rows, some in kind.read(pa.array(keys, pa.string()))]
+    pods = [pod for some in cut_all(pieces, size) for pod in some]
     assert sorted(listed(kind, pods)) == sorted(expected)
     assert all(pod.ids.shape[1] <= size for pod in pods)
-    assert list(cutters.rest()) == []
 
 
 @UNTIMED
@@ -321,17 +345,15 @@ def test_each_key_is_in_one_pod(kind: KeyKind, data: st.DataObject, size: int) -
 def test_keys_are_in_the_order_of_their_bytes(prefix: bytes, some: list[bytes], more: int) -> None:
     values = [prefix + text for text in [*some, *(b"%d" % (number % 300) for number in range(more))]]
     width = max([32, *map(len, values)])
-    pods, _, _ = cut(np.zeros(len(values), np.int64), np.array(values, f"S{width}"), max(1, len(set(values))))
+    pods, _ = cut(np.zeros(len(values), np.int64), np.array(values, f"S{width}"), max(1, len(set(values))))
     assert [key for pod in pods for key in pod.ids[0].tolist()] == sorted(set(values))
 
 
 def test_pods_of_long_texts_are_smaller() -> None:
     sizes = {}
     for length in (10, 1000, arrays.MOST):
-        cutters = Cutters(250)
-        column = pa.array([f"{number:x<{length}}" for number in range(300)])
-        for _, keys in TEXT_KIND.read(column):
-            first = [*cutters.add(np.zeros(300, np.int64), keys), *cutters.rest()][0]
+        for _, keys in TEXT_KIND.read(pa.array([f"{number:x<{length}}" for number in range(300)])):
+            first = next(cut_all([(np.zeros(300, np.int64), keys)], 250))[0]
             sizes[keys.itemsize] = first.ids.shape[1]
     assert sizes == {32: 250, 1024: 64, arrays.MOST: 1}
 
@@ -356,11 +378,9 @@ def one_by_one(pods: Pods, values: list[list[bytes]], oid: int, payload: bytes |
 @UNTIMED
 @given(data=st.data(), payload=st.none() | st.just({"a": 1}))
 def test_rows_of_copy(kind: KeyKind, data: st.DataObject, payload: dict[str, int] | None) -> None:
-    cutters = Cutters(3)
-    pods: list[Pods] = []
-    for _, keys in kind.read(pa.array(data.draw(columns(kind)), pa.string())):
-        pods += cutters.add(np.arange(len(keys)) % 2, keys)
-    for block in [*pods, *cutters.rest()]:
+    read = kind.read(pa.array(data.draw(columns(kind)), pa.string()))
+    blocks = cut_all([(np.arange(len(keys)) % 2, keys) for _, keys in read], 3)
+    for block in (one for some in blocks for one in some):
         values = [[key.encode() for key in names(kind, row)] for row in block.ids]
         if kind is UUID_KIND:
             values = [[UUID(key.decode()).bytes for key in row] for row in values]

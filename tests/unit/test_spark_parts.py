@@ -12,7 +12,7 @@ from pytube.spark.frame import normal_plan
 from pytube.spark.hosts import Host, shard_map
 from pytube.spark.ranges import even_edges, key_conditions, page_conditions, within
 from pytube.spark.source import host_of
-from pytube.spark.tasks import UnitPlan
+from pytube.spark.tasks import Plan
 
 SECRET = "s3cret-word"
 DSN = f"postgresql://me:{SECRET}@db.example:6543/shop"
@@ -23,7 +23,7 @@ DSN = f"postgresql://me:{SECRET}@db.example:6543/shop"
 
 def test_no_text_of_a_host_holds_the_password() -> None:
     host = Host(DSN)
-    plan = UnitPlan((host,), "job", ("t",), "T", 4, 250)
+    plan = Plan(shard_map(host), "job", ("t",), "T", 4, 250)
     texts = [
         repr(host),
         str(host),

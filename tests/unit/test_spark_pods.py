@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,8 +12,9 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import shard_of
+from pytube.spark import pods as make
 from pytube.spark.arrays import Spread
-from pytube.spark.pods import Cutter, Pods, check_keys, cut, remainders
+from pytube.spark.pods import Pods, check_keys, cut, cut_all, remainders
 
 KEYS = st.lists(st.tuples(st.integers(0, 70_000) | st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)))
 
@@ -33,8 +37,8 @@ def listed(pods: list[Pods]) -> list[tuple[int, int]]:
 
 @given(KEYS, st.integers(1, 7))
 def test_each_key_is_in_one_pod(keys: list[tuple[int, int]], size: int) -> None:
-    full, *left = cut(*arrays(keys), size)
-    rest = remainders(left[0], left[1], size)
+    full, left = cut(*arrays(keys), size)
+    rest = remainders(*left, size)
     assert sorted(listed(full + rest)) == sorted(set(keys))
     assert all(pod.ids.shape[1] == size for pod in full)
     assert all(1 <= pod.ids.shape[1] < size for pod in rest)
@@ -44,23 +48,27 @@ def test_each_key_is_in_one_pod(keys: list[tuple[int, int]], size: int) -> None:
 
 @given(st.lists(KEYS, max_size=5), st.integers(1, 5), st.integers(1, 20))
 def test_pieces_make_no_difference(pieces: list[list[tuple[int, int]]], size: int, block: int) -> None:
-    cutter = Cutter(size, block)
-    pods: list[Pods] = []
-    for piece in pieces:
-        pods += cutter.add(*arrays(piece))
-    pods += cutter.rest()
+    with mock.patch.object(make, "BLOCK", block):
+        pods = [pod for some in cut_all(map(arrays, pieces), size) for pod in some]
     assert set(listed(pods)) == {key for piece in pieces for key in piece}
     assert all(len(set(row.tolist())) == len(row) <= size for pod in pods for row in pod.ids)
-    assert list(cutter.rest()) == []
 
 
 def test_what_is_held_back_is_bounded() -> None:
-    cutter = Cutter(250, 1000)
-    made = 0
-    for start in range(0, 100_000, 700):
-        ids = np.arange(start, start + 700)
-        made += sum(pod.ids.size for pod in cutter.add(ids % 3, ids))
-        assert start + 700 - made <= 1000 + 3 * 250 + 700
+    given = made = 0
+
+    def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        nonlocal given
+        for start in range(0, 100_000, 700):
+            assert given - made <= 2 * 1000 + 3 * 250 + 700
+            ids = np.arange(start, start + 700)
+            given += len(ids)
+            yield ids % 3, ids
+
+    with mock.patch.object(make, "BLOCK", 1000):
+        for pods in cut_all(pieces(), 250):
+            made += sum(pod.ids.size for pod in pods)
+    assert made == given
 
 
 def test_keys_that_cant_be() -> None:
