@@ -15,7 +15,6 @@ from pydantic_core import PydanticUndefined
 from pytube.config import (
     BackfillConfig,
     ChildSection,
-    DocumentConfig,
     DocumentSection,
     EnrichConfig,
     HostConfig,
@@ -42,7 +41,6 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "tables": AttachmentConfig,
     "sink": SinkConfig,
     "enrich": EnrichConfig,
-    "enrich.table": DocumentConfig,
     "backfill": BackfillConfig,
     "verify": VerifyConfig,
     "document": DocumentSection,
@@ -71,8 +69,8 @@ def _section(model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if key == CHILDREN:
-            continue  # sections of their own
+        if key == CHILDREN or (model is ChildSection and key in DocumentSection.model_fields):
+            continue  # sections of their own, and keys that the page has a section earlier
         assert name in said, f"{model.__name__}.{name} has no docstring"
         rows.append((code(key), _kind(field), _default(field), sentence(said[name])))
     return table(("key", "type", "default", "meaning"), rows)
