@@ -88,12 +88,12 @@ def _section(words: Words, command: click.Command, shared: set[str]) -> str:
     named = [f"{one.opts[0]} {one.make_metavar(context)}" for one in options if one.required]
     named += [f"[{one.opts[0]}]" for one, line in options.items() if line in shared and not one.required]
     page, _ = EXAMPLES[name]
-    usage = " ".join(["pytube", name, *arguments, *named])
+    usage = " ".join([*arguments, *named])
     return "\n\n".join(
         part
         for part in (
             f"### {name}",
-            f"[`{usage}`]({page}): {' '.join((command.help or '').split())}",
+            f"{code(usage) + ': ' if usage else ''}{' '.join((command.help or '').split())} [More]({page})",
             "\n".join(line for line in options.values() if line not in shared),
         )
         if part

@@ -83,6 +83,7 @@ class Function:
         arguments = self.arguments.replace(_TERM, "TERM")
         for name, kind in types.items():
             arguments = re.sub(rf"\b{name} {kind}(?=,| =|$)", name, arguments)
+        arguments = re.sub(r"(\w+)( [^,=]+)? = NULL", r"\1?\2", arguments)
         return f"- `{self.name}({arguments}) → {self.result}`: {sentence(self.comment)}{callers}{errors}"
 
 
