@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
@@ -30,6 +30,9 @@ HEADINGS = {
     "Jobs": ("jobs/",),
 }
 """The functions by heading, by the beginnings of their files' names; the first that fits a file counts."""
+
+_IN_A_SENTENCE = {"Records", "Sinks", "Documents", "Leadership", "Pods of a term", "The settled seq", "Jobs"}
+"""Headings of functions that pytube's own programs call: the page has the first sentence of each."""
 
 _DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(', re.MULTILINE)
 _ERRORS = re.compile(r"\bErrors: (.*?)(?=^-- [A-Z]|\bLocks: |\Z)", re.DOTALL | re.MULTILINE)
@@ -100,6 +103,8 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
         several = sorted(found[heading], key=lambda one: order.index(one.name))
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
         said = f"Callers, unless an entry names others: {usual}."
+        if heading in _IN_A_SENTENCE:
+            several = [replace(one, comment=re.split(r"(?<=[.;]) ", one.comment)[0]) for one in several]
         sections.append("\n\n".join([f"## {heading}", said, "\n".join(one.line(usual, types) for one in several)]))
     return {"types": f"{_said(types)}.", "functions": "\n\n".join(sections)}
 
