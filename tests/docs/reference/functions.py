@@ -78,7 +78,7 @@ class Function:
     errors: Sequence[str]
 
     def line(self, usual: str, types: Mapping[str, str]) -> str:
-        """Its line, in a section whose functions usually have these callers; without types that are said once."""
+        """Its line, where functions usually have these callers; without types that are said once."""
         callers = "" if self.callers == usual else f" Callers: {self.callers}."
         of_term = _OF_TERM if _TERM in self.arguments else ()
         own = [state for state in self.errors if state not in of_term and not state.startswith(_OF_ARGUMENTS)]
@@ -87,14 +87,15 @@ class Function:
         for name, kind in types.items():
             arguments = re.sub(rf"\b{name} {kind}(?=,| =|$)", name, arguments)
         arguments = re.sub(r"(\w+)( [^,=]+)? = NULL", r"\1?\2", arguments)
-        return f"- `{self.name}({arguments}) → {self.result}`: {sentence(self.comment)}{callers}{errors}"
+        result = "" if self.result == "void" else f" → {self.result}"
+        return f"- `{self.name}({arguments}){result}`: {sentence(self.comment)}{callers}{errors}"
 
 
 def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, str]:
     """The sections of the functions."""
     files = _files()
     found: dict[str, list[Function]] = defaultdict(list)
-    for one in _installed(connection, {name: codes for name, (_, codes) in files.items()}):
+    for one in _installed(connection, {name: states for name, (_, states) in files.items()}):
         found[_heading(files[one.name][0])].append(one)
     order = list(files)
     types = _usual_types(one.arguments for several in found.values() for one in several)
@@ -102,15 +103,17 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
     for heading in HEADINGS:
         several = sorted(found[heading], key=lambda one: order.index(one.name))
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
-        said = f"Callers, unless an entry names others: {usual}."
+        said = f"Callers: {usual}."
         if heading in _IN_A_SENTENCE:
             several = [replace(one, comment=re.split(r"(?<=[.;]) ", one.comment)[0]) for one in several]
-        sections.append("\n\n".join([f"## {heading}", said, "\n".join(one.line(usual, types) for one in several)]))
+        sections.append(
+            "\n\n".join([f"## {heading}", said, "\n".join(one.line(usual, types) for one in several)])
+        )
     return {"types": f"{_said(types)}.", "functions": "\n\n".join(sections)}
 
 
 def _usual_types(signatures: Iterable[str]) -> dict[str, str]:
-    """The types of arguments by their names, where several functions have the name, and always of one type."""
+    """The types of arguments by name, where several functions have the name, and always of one type."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for argument in ", ".join(signature.replace(_TERM, "") for signature in signatures).split(", "):
         name, _, kind = argument.partition(" = ")[0].partition(" ")
