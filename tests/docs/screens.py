@@ -85,7 +85,7 @@ def picture_of_web(folder: Path, connection: psycopg.Connection[tuple[object, ..
         TemporaryDirectory() as profile,
     ):
         assert web.stdout is not None
-        address = web.stdout.readline().strip()
+        address = web.stdout.readline().split()[0]
         browser = Chromium(Path(profile))
         try:
             browser.look(1000)

@@ -93,11 +93,17 @@ def _section(words: Words, command: click.Command, shared: set[str]) -> str:
         part
         for part in (
             f"### {name}",
-            f"{code(usage) + ': ' if usage else ''}{' '.join((command.help or '').split())} [More]({page})",
+            f"{code(usage) + ': ' if usage else ''}{_described(command, page)} [More]({page})",
             "\n".join(line for line in options.values() if line not in shared),
         )
         if part
     )
+
+
+def _described(command: click.Command, page: str) -> str:
+    """Its summary: the page with more has the rest, unless that is the page of commands itself."""
+    summary, _, rest = (command.help or "").partition("\n\n")
+    return " ".join(f"{summary} {rest if page == 'cli.md' else ''}".split())
 
 
 def _without(by_heading: Mapping[str, list[tuple[Words, click.Command]]], names: Iterable[str]) -> str:
