@@ -17,7 +17,6 @@ from pytube.config import (
     ChildSection,
     DocumentSection,
     EnrichConfig,
-    HostConfig,
     KafkaConfig,
     OutboxConfig,
     PostgresConfig,
@@ -34,7 +33,6 @@ from tests.docs.reference.markdown import code, docstrings, sentence, table
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "postgres": PostgresConfig,
-    "hosts": HostConfig,
     "kafka": KafkaConfig,
     "worker": WorkerConfig,
     "tube": TubeConfig,
