@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import click
 
@@ -14,6 +14,7 @@ from pytube.cli.program import GROUPS, Later, cli
 from tests.docs.reference.markdown import code, codes, sentence, table
 
 DATABASE = ("--dsn", "--schema", "--host")
+_MOST = (*DATABASE, "--json")
 """Options of nearly all commands, which no command's section names."""
 _METAVARS = {"INTEGER": "N", "INTEGER RANGE": "N", "FLOAT": "NUMBER", "FLOAT RANGE": "NUMBER"}
 _DEFAULT = re.compile(r"\s*\[default(?: ([\w -]+))?: ([^;\]]*)[^\]]*\]")
@@ -45,12 +46,13 @@ def parts() -> Mapping[str, str]:
     every = [command for commands in by_heading.values() for _, command in commands]
     of_program = [_option(one, cli) for one in _shown(cli) if one.name not in ("help", "version")]
     shared = _shared(every)
-    of_database = [line for name in DATABASE for line in shared if line.startswith(f"- `{name} ")]
+    of_most = [line for name in _MOST for line in shared if re.match(f"- `{name}[ `]", line)]
     return {
         "global": "\n".join(of_program),
-        "database": "\n".join(of_database),
-        "without_database": f"{_without_database(by_heading)} do not take these.",
-        "shared": "\n".join(sorted(shared - {*of_database})),
+        "most": "\n".join(of_most),
+        "without": f"Without the first three: {_without(by_heading, DATABASE)}. "
+        f"Without `--json`: {_without(by_heading, ['--json'])}.",
+        "shared": "\n".join(sorted(shared - {*of_most})),
         "exit_codes": _exit_codes(),
         "commands": "\n\n".join(
             "\n\n".join([f"## {heading}", *(_section(*one, shared) for one in commands)])
@@ -68,11 +70,13 @@ def _shown(command: click.Command) -> list[click.Option]:
 
 
 def _shared(every: list[click.Command]) -> set[str]:
-    """What several commands say in the same words of an option, unless others say something else together."""
+    """What several commands say in the same words of an option; of several such texts, the most common."""
     said = Counter(_option(option, command) for command in every for option in _shown(command))
-    several = [line for line, count in said.items() if count > 1]
-    names = Counter(line.split("`")[1].split()[0] for line in several)
-    return {line for line in several if names[line.split("`")[1].split()[0]] == 1}
+    of_name: dict[str, str] = {}
+    for line, count in said.most_common():
+        if count > 1:
+            of_name.setdefault(line.split("`")[1].split()[0], line)
+    return set(of_name.values())
 
 
 def _section(words: Words, command: click.Command, shared: set[str]) -> str:
@@ -80,31 +84,35 @@ def _section(words: Words, command: click.Command, shared: set[str]) -> str:
     name = " ".join(words)
     context = click.Context(command, info_name=name)
     arguments = [part for part in command.collect_usage_pieces(context) if part != "[OPTIONS]"]
-    options = {one: _option(one, command) for one in _shown(command) if one.opts[0] not in DATABASE}
+    options = {one: _option(one, command) for one in _shown(command) if one.opts[0] not in _MOST}
     named = [f"{one.opts[0]} {one.make_metavar(context)}" for one in options if one.required]
     named += [f"[{one.opts[0]}]" for one, line in options.items() if line in shared and not one.required]
-    page, calls = EXAMPLES[name]
-    usage = " ".join(["pytube", name, *arguments, *named])
-    example = " ".join(["pytube", name, calls[-1]]).strip()
-    shown = f" Example: `{example}`." if calls[-1] else ""
+    page, _ = EXAMPLES[name]
+    usage = " ".join([*arguments, *named])
     return "\n\n".join(
         part
         for part in (
             f"### {name}",
-            f"`{usage}`: {' '.join((command.help or '').split())}{shown} [More]({page})",
+            f"{code(usage) + ': ' if usage else ''}{_described(command, page)} [More]({page})",
             "\n".join(line for line in options.values() if line not in shared),
         )
         if part
     )
 
 
-def _without_database(by_heading: Mapping[str, list[tuple[Words, click.Command]]]) -> str:
-    """The commands that use no database, or take theirs from the file."""
+def _described(command: click.Command, page: str) -> str:
+    """Its summary: the page with more has the rest, unless that is the page of commands itself."""
+    summary, _, rest = (command.help or "").partition("\n\n")
+    return " ".join(f"{summary} {rest if page == 'cli.md' else ''}".split())
+
+
+def _without(by_heading: Mapping[str, list[tuple[Words, click.Command]]], names: Iterable[str]) -> str:
+    """The commands that take none of these options."""
     every = [one for commands in by_heading.values() for one in commands]
     return codes(
         " ".join(words)
         for words, command in every
-        if not {option.opts[0] for option in _shown(command)} & set(DATABASE)
+        if not {option.opts[0] for option in _shown(command)} & set(names)
     )
 
 

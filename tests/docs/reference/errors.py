@@ -44,16 +44,7 @@ def parts() -> Mapping[str, str]:
         "troubles": "\n\n".join(troubles),
         "usage": "\n\n".join(map(_class, usage)),
         "others": "\n\n".join(map(_class, others)),
-        "sqlstates": table(
-            ("SQLSTATE", "error"),
-            [
-                *(
-                    (state, f"[{kind.__name__}](#{kind.__name__.lower()})")
-                    for state, kind in SQLSTATES.items()
-                ),
-                *((state, sentence(text)) for state, text in POSTGRES.items()),
-            ],
-        ),
+        "sqlstates": table(("SQLSTATE", "meaning"), POSTGRES.items()),
     }
 
 

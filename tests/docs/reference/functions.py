@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import psycopg
 
-from tests.docs.reference.markdown import sentence
+from tests.docs.reference.markdown import codes, sentence
 from tests.helpers.database import ROOT
 
 HEADINGS = {
@@ -31,6 +31,9 @@ HEADINGS = {
 }
 """The functions by heading, by the beginnings of their files' names; the first that fits a file counts."""
 
+_IN_A_SENTENCE = {"Records", "Sinks", "Documents", "Leadership", "Pods of a term", "The settled seq", "Jobs"}
+"""Headings of functions that pytube's own programs call: the page has the first sentence of each."""
+
 _DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(', re.MULTILINE)
 _ERRORS = re.compile(r"\bErrors: (.*?)(?=^-- [A-Z]|\bLocks: |\Z)", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"\b(?:TU\d{3}|0A000|[245]\d[A-Z0-9]\d\d)\b")
@@ -40,8 +43,10 @@ _ROLES_IN_ALL = 4
 _TERM = "tube text, partitions integer, partition integer, leader_id uuid"
 _OF_TERM = ("TU001", "TU002", "TU102", "TU103", "40P01")
 """What functions of a term raise, which is said once."""
-_OF_ARGUMENTS = ("22", "23", "42")
-"""How the codes begin that any function may raise, which is said once, too."""
+_OF_ARGUMENTS = ("22", "23", "42", "TU102", "TU103", "TU106", "TU108", "TU111", "TU122")
+"""How the codes begin that any function may raise for its arguments, which is said once, too."""
+_READERS = "admin, monitor, worker"
+_USES_OF_A_USUAL_TYPE = 3
 
 _FUNCTIONS = r"""
     SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
@@ -72,30 +77,59 @@ class Function:
     callers: str
     errors: Sequence[str]
 
-    def line(self, usual: str) -> str:
-        """Its line, in a section whose functions usually have these callers."""
+    def line(self, usual: str, types: Mapping[str, str]) -> str:
+        """Its line, where functions usually have these callers; without types that are said once."""
         callers = "" if self.callers == usual else f" Callers: {self.callers}."
         of_term = _OF_TERM if _TERM in self.arguments else ()
         own = [state for state in self.errors if state not in of_term and not state.startswith(_OF_ARGUMENTS)]
         errors = f" Errors: {', '.join(own)}." if own else ""
         arguments = self.arguments.replace(_TERM, "TERM")
-        return f"- `{self.name}({arguments}) → {self.result}`: {sentence(self.comment)}{callers}{errors}"
+        for name, kind in types.items():
+            arguments = re.sub(rf"\b{name} {kind}(?=,| =|$)", name, arguments)
+        arguments = re.sub(r"(\w+)( [^,=]+)? = NULL", r"\1?\2", arguments)
+        result = "" if self.result == "void" else f" → {self.result}"
+        return f"- `{self.name}({arguments}){result}`: {sentence(self.comment)}{callers}{errors}"
 
 
 def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, str]:
     """The sections of the functions."""
     files = _files()
     found: dict[str, list[Function]] = defaultdict(list)
-    for one in _installed(connection, {name: codes for name, (_, codes) in files.items()}):
+    for one in _installed(connection, {name: states for name, (_, states) in files.items()}):
         found[_heading(files[one.name][0])].append(one)
     order = list(files)
+    types = _usual_types(one.arguments for several in found.values() for one in several)
     sections = []
     for heading in HEADINGS:
         several = sorted(found[heading], key=lambda one: order.index(one.name))
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
-        said = f"Callers, unless an entry names others: {usual}."
-        sections.append("\n\n".join([f"## {heading}", said, "\n".join(one.line(usual) for one in several)]))
-    return {"functions": "\n\n".join(sections)}
+        said = f"Callers: {usual}."
+        if heading in _IN_A_SENTENCE:
+            several = [replace(one, comment=re.split(r"(?<=[.;]) ", one.comment)[0]) for one in several]
+        sections.append(
+            "\n\n".join([f"## {heading}", said, "\n".join(one.line(usual, types) for one in several)])
+        )
+    return {"types": f"{_said(types)}.", "functions": "\n\n".join(sections)}
+
+
+def _usual_types(signatures: Iterable[str]) -> dict[str, str]:
+    """The types of arguments by name, where several functions have the name, and always of one type."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for argument in ", ".join(signature.replace(_TERM, "") for signature in signatures).split(", "):
+        name, _, kind = argument.partition(" = ")[0].partition(" ")
+        kinds[name].append(kind)
+    return {
+        name: every[0]
+        for name, every in sorted(kinds.items())
+        if len(every) >= _USES_OF_A_USUAL_TYPE and len(set(every)) == 1 and re.fullmatch(r"\w+", every[0])
+    }
+
+
+def _said(types: Mapping[str, str]) -> str:
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, kind in types.items():
+        names[kind].append(name)
+    return "; ".join(f"{kind}: {codes(several)}" for kind, several in sorted(names.items()))
 
 
 def _heading(file: str) -> str:
@@ -127,6 +161,7 @@ def _installed(
         assert isinstance(roles, list)
         members = [found[1] for role in roles if (found := _ROLES.search(role))]
         callers = "any role" if row[5] else "all" if len(members) == _ROLES_IN_ALL else ", ".join(members)
+        callers = "readers" if callers == _READERS else callers
         assert callers, f"nobody may call {name}"
         yield Function(name, _arguments(arguments), _result(result), comment, callers, errors[name])
 

@@ -23,7 +23,7 @@ LINES: Final[Mapping[str, Line]] = {
     "answering_failed": Line(
         "error",
         "",
-        "A bug of pytube in the answer to a scrape or a health check; the worker continues",
+        "A bug of pytube in the answer to a scrape or a health check",
         "report it",
     ),
     "backfill_stuck": Line(
@@ -36,8 +36,8 @@ LINES: Final[Mapping[str, Line]] = {
     "claims_paused": Line(
         "warning, error",
         "reason",
-        "The worker claims no partitions: under `lease` it can't ask Postgres; under `neli` "
-        "Postgres was away for `session_timeout`",
+        "The worker claims no partitions, because it can't ask Postgres (`lease`), or Postgres was away "
+        "for `session_timeout` (`neli`)",
         "bring Postgres up",
     ),
     "claims_resumed": Line("info", "failures", "The worker claims partitions again"),
@@ -80,9 +80,7 @@ LINES: Final[Mapping[str, Line]] = {
     "index_build_started": Line(
         "info", "partitions", "`tube create` builds the index for another number of partitions", "wait"
     ),
-    "index_drop_started": Line(
-        "info", "index reason", "A command drops an index that is not needed any more"
-    ),
+    "index_drop_started": Line("info", "index reason", "A command drops an index that is not needed"),
     "index_left": Line(
         "warning",
         "partitions reason",
@@ -92,7 +90,7 @@ LINES: Final[Mapping[str, Line]] = {
     "kafka_down": Line(
         "warning",
         "bootstrap_servers reason",
-        "The worker can't reach a Kafka cluster that it needs for elections, outboxes, or sinks",
+        "The worker can't reach a Kafka cluster that it needs",
         "bring Kafka up, or fix the way there; leave the workers alone",
     ),
     "kafka_topic_not_compacted": Line(
@@ -104,7 +102,7 @@ LINES: Final[Mapping[str, Line]] = {
     "kafka_topic_not_described": Line(
         "warning",
         "topic reason",
-        "The sink may not read whether its topic is compacted, nor how large a record may be",
+        "The sink may not read whether its topic is compacted",
         "grant DESCRIBE_CONFIGS on it",
     ),
     "kafka_up": Line(
@@ -118,12 +116,12 @@ LINES: Final[Mapping[str, Line]] = {
         "run `remedy`",
     ),
     "leading_failed": Line(
-        "error", "", "A bug of pytube in one partition; the election offers the partition again", "report it"
+        "error", "", "A bug of pytube in one partition, which is offered again", "report it"
     ),
     "lease_not_left": Line(
         "warning",
         "reason",
-        "The worker stopped, but could not release its leases; others get them after `session_timeout`",
+        "The worker stopped without releasing its leases; others get them after `session_timeout`",
     ),
     "librdkafka_said": Line("debug", "kind severity text passed_over", "A message of the Kafka client"),
     "listening_failed": Line(
@@ -141,9 +139,7 @@ LINES: Final[Mapping[str, Line]] = {
         "The worker polls every 2 to 250 ms instead of being woken",
         "none, or follow `remedy`",
     ),
-    "page_failed": Line(
-        "error", "path", "A bug of pytube in a page of `pytube web`; the other pages work", "report it"
-    ),
+    "page_failed": Line("error", "path", "A bug of pytube in a page of `pytube web`", "report it"),
     "postgres_said": Line(
         "warning, info, debug", "text", "A message of Postgres to a command or a worker", "read it"
     ),
@@ -162,18 +158,16 @@ LINES: Final[Mapping[str, Line]] = {
     "redis_may_lose": Line(
         "warning",
         "server reason",
-        "Redis keeps no log of its writes: a crash loses acknowledged writes since the last snapshot",
+        "Redis keeps no log of its writes: a crash loses acknowledged writes",
         "turn `appendonly` on, or backfill after a crash",
     ),
     "redis_unchecked": Line(
         "warning",
         "server reason",
-        "Redis does not let the sink read INFO, so its eviction and persistence were not checked",
+        "Redis does not let the sink read INFO",
         "allow INFO, or check both yourself",
     ),
-    "sample_failed": Line(
-        "error", "", "A bug of pytube in a sample of `pytube web`; sampling continues", "report it"
-    ),
+    "sample_failed": Line("error", "", "A bug of pytube in a sample of `pytube web`", "report it"),
     "sample_not_compared": Line(
         "warning",
         "reason",
@@ -195,7 +189,7 @@ LINES: Final[Mapping[str, Line]] = {
     "shard_shared": Line(
         "error",
         "reason",
-        "Two hosts have tables in the same shard of the tube; their documents overwrite each other",
+        "Two hosts have tables in the same shard of the tube",
         "give each host its own shards",
     ),
     "sink_ahead": Line(
@@ -213,8 +207,8 @@ LINES: Final[Mapping[str, Line]] = {
     "sink_not_open": Line(
         "warning",
         "reason remark",
-        "The sink has been unreachable since the worker started. The worker leads, marks nothing,"
-        " and retries at least every 30 s. Once for each reason",
+        "The sink has been unreachable since the worker started, which retries at least every 30 s. "
+        "Once for each reason",
         "bring the sink up",
     ),
     "sink_not_slow": Line(
@@ -223,35 +217,33 @@ LINES: Final[Mapping[str, Line]] = {
     "sink_note_unwritten": Line(
         "warning",
         "reason",
-        "The sink takes documents but no note of their source, so a source that was reset while "
-        "no worker ran may go unnoticed",
+        "The sink takes documents but no note of their source, so a source that was reset may go unnoticed",
         "grant the rights in the reason and restart the worker, or leave it",
     ),
     "sink_opened": Line("info", "", "The sink is open now"),
     "sink_slow": Line(
         "warning",
         "reason batch_documents requests setting remark",
-        "The sink answers late, or puts documents off. The worker sends less: `requests` batches "
-        "of `batch_documents`. Once",
+        "The sink answers late, or puts documents off. The worker sends less: `requests` batches of "
+        "`batch_documents`. Once",
         "change `setting`, raise `request_timeout`, or relieve the sink",
     ),
     "source_unchecked": Line(
         "warning",
         "reason",
-        "The worker could not check whether the source has changed; terms continue",
+        "The worker could not check whether the source has changed",
         "follow the reason",
     ),
     "tables_not_followed": Line(
         "warning",
         "reason",
-        "Attached tables changed: the worker has no right to follow, a table was dropped or "
-        "detached, or a related table became the root table",
+        "Attached tables changed, and the worker can't follow, or a related table became the root table",
         "follow the reason",
     ),
     "term_failed": Line(
         "warning",
         "reason",
-        "A term could not begin, or ended with an error; the worker retries. Once",
+        "A term could not begin, or ended with an error; it is retried. Once",
         "follow the reason",
     ),
     "transform_slow": Line(
@@ -267,8 +259,7 @@ LINES: Final[Mapping[str, Line]] = {
     "user_code_raised": Line(
         "warning",
         "call reason",
-        "Your sink, transform, or `on_event` raised; with at most 8000 characters of the stack "
-        "trace. The same fault once a minute",
+        "Your sink, transform, or `on_event` raised; with the stack trace. The same fault once a minute",
         "fix the code; `parked` and `sink_down` name the effect on documents",
     ),
     "worker_ended_at_once": Line("warning", "signal", "It was the second signal; nothing is lost"),

@@ -15,10 +15,8 @@ from pydantic_core import PydanticUndefined
 from pytube.config import (
     BackfillConfig,
     ChildSection,
-    DocumentConfig,
     DocumentSection,
     EnrichConfig,
-    HostConfig,
     KafkaConfig,
     OutboxConfig,
     PostgresConfig,
@@ -34,14 +32,12 @@ from tests.docs.reference.markdown import code, docstrings, sentence, table
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "postgres": PostgresConfig,
-    "hosts": HostConfig,
     "kafka": KafkaConfig,
     "worker": WorkerConfig,
     "tube": TubeConfig,
     "tables": AttachmentConfig,
     "sink": SinkConfig,
     "enrich": EnrichConfig,
-    "enrich.table": DocumentConfig,
     "backfill": BackfillConfig,
     "verify": VerifyConfig,
     "document": DocumentSection,
@@ -70,8 +66,8 @@ def _section(model: type[BaseModel]) -> str:
     rows = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        if key == CHILDREN:
-            continue  # sections of their own
+        if key == CHILDREN or (model is ChildSection and key in DocumentSection.model_fields):
+            continue  # sections of their own, and keys that the page has a section earlier
         assert name in said, f"{model.__name__}.{name} has no docstring"
         rows.append((code(key), _kind(field), _default(field), sentence(said[name])))
     return table(("key", "type", "default", "meaning"), rows)
