@@ -199,7 +199,7 @@ def _default_folder() -> Path:
 
 
 class Process(ServerProcess):
-    """A program that runs until the demonstration ends it; its log goes on where it ended."""
+    """A program that runs until the demonstration ends it; its log continues where it ended."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         """Start it. Messages call it `name`."""

@@ -1,4 +1,4 @@
-"""Writes that go on although their `send` was cancelled, and calls of functions that block.
+"""Writes that continue although their `send` was cancelled, and calls of functions that block.
 
 Each call has a daemon thread, because a hanging call must not keep the process from exiting, as the threads
 of an executor do.
