@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -249,3 +250,14 @@ def purge(producer: Producer, *, in_flight: bool = True) -> None:
     is set where it is true), so this call is the one without waiting.
     """
     producer.purge(in_flight=in_flight, blocking=True)
+
+
+def destroy(clients: Sequence[object]) -> None:
+    """End clients that the caller is about to let go, in a thread.
+
+    A term that failed is part of a cycle of errors and frames, so it may take the garbage collector an hour to
+    find it, while librdkafka has three threads for each client. And it waits for its threads, one of which may
+    look up the name of a broker for long.
+    """
+    last = list(clients)
+    threading.Thread(target=last.clear, name="kafka-destroy", daemon=True).start()

@@ -2,9 +2,9 @@
 
 The event loop asks a `PolledLane` for them now and then: much comes with each look where much is under way,
 and no thread competes with the event loop for the interpreter. In strict order each key waits for its
-report, and with few keys the worker waits for it, too. So a `WatchedLane` has a thread that waits within
-librdkafka, and has the event loop woken when a chunk is decided. A timer of the event loop would wake it for
-each look, and a millisecond late.
+report, and with few keys the worker waits for it, too. So threads of a `WatchedLane` wait within librdkafka,
+and have the event loop woken when a chunk is decided. A timer of the event loop would wake it for each look,
+and a millisecond late.
 
 A `WatchedLane` has two producers: each has one request in flight (`pytube.kafka.clients.IDEMPOTENT`), and a
 request has records of one partition, so with one producer the records of a step would wait for each other's
@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from confluent_kafka import KafkaException, Producer
 
-from pytube.kafka.clients import purge
+from pytube.kafka.clients import destroy, purge
 from pytube.outbox.messages import Handed
 
 _WATCH = 1.0
@@ -32,7 +32,7 @@ class Lane:
 
     def __init__(self, *producers: Producer) -> None:
         """Begins nothing."""
-        self.producers = producers
+        self.producers: Sequence[Producer] = producers
         self.is_hurried = False
         """Whether its first chunk was handed over."""
         self.handed: dict[Handed, None] = {}
@@ -45,7 +45,9 @@ class Lane:
             purge(producer)
 
     def close(self) -> None:
-        """Nothing is handed over any more, and no caller asks for reports."""
+        """Nothing is handed over any more, and no caller asks for reports: the producers end."""
+        destroy(self.producers)
+        self.producers = ()
 
     def decided(self) -> list[Handed]:
         """The chunks of which all reports have come since the last call."""
@@ -86,6 +88,7 @@ class WatchedLane(Lane):
 
     def close(self) -> None:
         """See `Lane`."""
+        super().close()
         self._closed.set()
 
     def decided(self) -> list[Handed]:

@@ -322,8 +322,9 @@ class TransactionalProducer:
                 self._producer = None  # the next one of this id aborts its transaction
                 outcome = self._after(chunks, error)
             if outcome is None:
-                return
+                break
             self._decide(chunks, outcome)
+        self._producer = None  # see `pytube.kafka.clients.destroy`; this is its thread
 
     def _after(self, chunks: Sequence[Chunk], error: Exception) -> dict[int, Failure] | None:
         """What became of a transaction that an error has ended."""

@@ -10,13 +10,12 @@ from pytube.sinks.base import (
     Sink,
     SinkFactory,
     Stored,
-    open_existing,
-    place_of,
     why_no_mark,
     why_no_note,
     why_no_read,
     why_no_scan,
 )
+from pytube.sinks.parts import open_existing, place_of
 from pytube.sinks.registry import SinkOptions, build_sink, find_sink, finished, known_sinks
 
 __all__ = [

@@ -279,21 +279,6 @@ class Noting(Protocol):
         """
 
 
-def place_of(sink: Sink) -> Sink:
-    """The sink without its parts: whoever asks about its place, such as the mark, asks this one."""
-    inner: Sink = getattr(sink, "inner", sink)
-    return inner
-
-
-async def open_existing(sink: Sink) -> str | None:
-    """Open `sink` as `Making.open_existing` says, or by `open` where it makes nothing."""
-    sink = place_of(sink)
-    if isinstance(sink, Making):
-        return await sink.open_existing()
-    await sink.open()
-    return None
-
-
 def refuse_lapsed(who: str, batch: Batch) -> None:
     """Raise `SinkUnavailable` if the right to send `batch` has lapsed; `who` names the sink or its server."""
     if batch.has_lapsed():

@@ -89,22 +89,15 @@ class CallableSink:
         if not batch.documents:
             return []
         await self._take_slot(slots, batch)
-        try:
-            if slots is not self._slots:
-                raise SinkUnavailable(f"{self.name} was not called: the sink is closed")
-            refuse_lapsed(self.name, batch)
-            call = self._call(batch)
-        except SinkUnavailable:
-            slots.release()
-            raise
-        call.add_done_callback(lambda _: slots.release())
+        thread, call = self._begin(batch, slots)
         try:
             await asyncio.wait([call])
             answer = call.result()
         except asyncio.CancelledError:
-            if self._is_async:
+            if thread is None:
                 call.cancel()
-            self._abandoned.add(batch, call)
+            if thread is None or not thread.call_off(SinkUnavailable("called off")):
+                self._abandoned.add(batch, call)
             raise
         except TimeoutError as error:
             raise SinkTimeout(f"{self.name} ran into a time limit: {error}") from error
@@ -156,10 +149,30 @@ class CallableSink:
             )
         return {key: _as_stored(self.name, answer.get(key)) for key in keys}
 
-    def _call(self, batch: Batch) -> asyncio.Future[Any]:
-        if self._is_async:
-            return asyncio.create_task(self._await_function(batch))
-        return ThreadCall(lambda _: self._function(batch), f"callable-{self.name}").over
+    def _begin(
+        self, batch: Batch, slots: asyncio.Semaphore
+    ) -> tuple[ThreadCall[Any] | None, asyncio.Future[Any]]:
+        """Begin the call: its thread, if it has one, and what it ends with. The slot is free with its end."""
+        try:
+            if slots is not self._slots:
+                raise SinkUnavailable(f"{self.name} was not called: the sink is closed")
+            refuse_lapsed(self.name, batch)
+            thread = None if self._is_async else self._in_thread(batch)
+        except SinkUnavailable:
+            slots.release()
+            raise
+        call = asyncio.create_task(self._await_function(batch)) if thread is None else thread.over
+        call.add_done_callback(lambda _: slots.release())
+        return thread, call
+
+    def _in_thread(self, batch: Batch) -> ThreadCall[Any]:
+        def work(begin: Callable[[], bool]) -> Any:
+            if not begin():
+                return None
+            refuse_lapsed(self.name, batch)  # again: the process may have stood still since
+            return self._function(batch)
+
+        return ThreadCall(work, f"callable-{self.name}")
 
     async def _take_slot(self, slots: asyncio.Semaphore, batch: Batch) -> None:
         left = batch.send_before - time.monotonic()

@@ -20,6 +20,7 @@ from pytube.sinks.base import (
     HOLDS_NOTHING,
     READ_MOST,
     Bounded,
+    Making,
     Reading,
     Scanning,
     Sink,
@@ -409,3 +410,20 @@ class PartsSink:
         if any(part is not None and form is None for part, form in zip(parts, made, strict=True)):
             return None
         return self._parts.join(made) if any(made) else HOLDS_NOTHING
+
+
+# --- the sink without its parts -------------------------------------------------------------------
+
+
+def place_of(sink: Sink) -> Sink:
+    """The sink without its parts: whoever asks about its place, such as the mark, asks this one."""
+    return sink.inner if isinstance(sink, PartsSink) else sink
+
+
+async def open_existing(sink: Sink) -> str | None:
+    """Open `sink` as `Making.open_existing` says, or by `open` where it makes nothing."""
+    sink = place_of(sink)
+    if isinstance(sink, Making):
+        return await sink.open_existing()
+    await sink.open()
+    return None

@@ -294,24 +294,35 @@ class Servers:
         for is_last in (False, True):
             shares: dict[Server, list[int]] = {}
             for at in todo:
-                shares.setdefault(self.of(key_of(items[at])), []).append(at)
+                try:
+                    shares.setdefault(self.of(key_of(items[at])), []).append(at)
+                except SinkUnavailable as error:
+                    replies[at] = error
             answers = await asyncio.gather(
-                *(ask(server, [items[at] for at in share]) for server, share in shares.items()),
-                return_exceptions=True,
+                *(self._ask(ask(server, [items[at] for at in share])) for server, share in shares.items()),
             )
             for share, answer in zip(shares.values(), answers, strict=True):
-                if not isinstance(answer, BaseException):
-                    replies.update(zip(share, answer, strict=True))
-                    continue
-                self.in_doubt = self._cluster
-                if not isinstance(answer, SinkUnavailable):
-                    raise answer
-                replies.update(dict.fromkeys(share, answer))
+                is_error = isinstance(answer, SinkUnavailable)
+                replies.update(dict.fromkeys(share, answer) if is_error else zip(share, answer, strict=True))
             todo = [at for at in todo if _has_moved(replies[at])]
             if is_last or not todo:
                 break
-            await self.refresh()
+            try:
+                await self.refresh()
+            except SinkUnavailable as error:
+                replies.update(dict.fromkeys(todo, error))
+                break
         return [replies[at] for at in range(len(items))]
+
+    async def _ask(self, asked: Awaitable[list[Any]]) -> Any:
+        """The replies, or the `SinkUnavailable`; whatever else happens puts the slots in doubt, too."""
+        try:
+            return await asked
+        except BaseException as error:
+            self.in_doubt = self._cluster
+            if isinstance(error, SinkUnavailable):
+                return error
+            raise
 
     def of(self, key: bytes) -> Server:
         """The server that has `key`; `SinkUnavailable` while none of the cluster has its slot."""

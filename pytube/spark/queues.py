@@ -140,10 +140,12 @@ class SettledSeq:
     def advance(self, connection: psycopg.Connection) -> int:
         """Settle what can be settled now. Returns the newest seq that is known to be settled."""
         if self._drawn <= self.seq:
-            self._drawn = int(value(connection, queries.SETTLE_SEQ))
-            if self._drawn > self.seq:
-                # Read after: a session that drew a seq up to this one has an older transaction id.
-                self._xid = str(value(connection, queries.SETTLE_XID))
+            drawn = int(value(connection, queries.SETTLE_SEQ))
+            if drawn > self.seq:
+                # Read after: a session that drew a seq up to this one has an older transaction id. Neither is
+                # kept without the other, as the session may be lost between the two.
+                xid = str(value(connection, queries.SETTLE_XID))
+                self._drawn, self._xid = drawn, xid
                 self._begun_at, self._holders = time.monotonic(), None
         if self._drawn > self.seq and self._is_over(connection):
             self.seq = self._drawn

@@ -15,11 +15,11 @@ from pytube.sinks.base import (
     Stored,
     held_forms,
     notes_of_the_suite,
-    open_existing,
     why_no_mark,
     why_no_note,
     why_no_read,
 )
+from pytube.sinks.parts import open_existing
 from pytube.testing.harness import ODD_DOCUMENTS, ODD_TEXTS, TUBE, SinkHarness, batch, expect, in_loop, skip
 
 

@@ -6,8 +6,10 @@ second could be written after the first was refused, and librdkafka would then c
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import InFlight, Rules
 from pytube.outbox.producer import PlainProducer
 from pytube.outbox.records import Record
+from pytube.outbox.transactions import TransactionalProducer
 from pytube.outbox.writer import DirectBackend
 from tests.helpers.refusing_kafka import RefusingKafka, refusing_kafka
 from tests.helpers.waiting import wait_until_async
@@ -122,6 +125,37 @@ async def test_a_fatal_error_loses_no_report(kafka: RefusingKafka, is_strict: bo
         assert settled == [(chunk, {})]
     finally:
         outgoing.stop()
+
+
+def clients_of_librdkafka() -> int:
+    """How many there are in this process: each has one thread of this name."""
+    found = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            found += (task / "comm").read_text() == "rdk:main\n"
+    return found
+
+
+@pytest.mark.parametrize("mode", ["windowed", "strict", "transactions"])
+async def test_the_producers_of_a_term_end_with_it(kafka: RefusingKafka, mode: str) -> None:
+    """Though a term that failed stays until the garbage collector finds it."""
+    clients = of_outbox(kafka.bootstrap)
+    gc.collect()
+    gc.disable()
+    try:
+        before = clients_of_librdkafka()
+        outgoing = (
+            TransactionalProducer(clients, "ends.", 1, 0, 1, may_send=lambda: True, on_settled=lambda: None)
+            if mode == "transactions"
+            else PlainProducer(clients, 1, strict=mode == "strict")
+        )
+        await outgoing.open((), "orders/1")
+        assert clients_of_librdkafka() > before
+        outgoing.stop()
+        await wait_until_async(lambda: clients_of_librdkafka() <= before, what="its producers have ended")
+    finally:
+        gc.enable()
+    assert outgoing is not None, "it is still there"
 
 
 @pytest.mark.parametrize("name", ["max.in.flight", "max.in.flight.requests.per.connection"])

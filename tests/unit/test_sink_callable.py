@@ -135,6 +135,45 @@ async def test_abandon_waits_for_a_thread_that_hangs() -> None:
     await sink.close()
 
 
+class Threads:
+    """Threads that begin when a test wants it."""
+
+    def __init__(self) -> None:
+        self.begun: list[Callable[[], None]] = []
+
+    def __call__(self, target: Callable[[], None], **_: object) -> Threads:
+        self.begun.append(target)
+        return self
+
+    def start(self) -> None:
+        """Nothing begins."""
+
+
+@pytest.mark.parametrize("is_given_up", [True, False])
+async def test_a_call_that_begins_too_late_is_none(
+    monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+) -> None:
+    """Its send was given up, or the right to send has lapsed, before the thread began."""
+    threads, called = Threads(), list[Batch]()
+    monkeypatch.setattr("pytube.sinks.calls.threading.Thread", threads)
+    sink = CallableSink(called.append, name="shop:index")
+    await sink.open()
+    begin = time.monotonic()
+    sending = asyncio.create_task(sink.send(batch({1: {}}, send_before=begin + 60)))
+    await wait_until_async(lambda: threads.begun)
+    if is_given_up:
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+    else:
+        monkeypatch.setattr("pytube.model.time.monotonic", lambda: begin + 61)
+    threads.begun[0]()
+    if not is_given_up:
+        with pytest.raises(SinkUnavailable, match="the right to send had lapsed"):
+            await sending
+    assert called == []
+
+
 async def test_a_coroutine_that_holds_off_its_end_is_waited_for() -> None:
     go = asyncio.Event()
     log: list[str] = []

@@ -31,10 +31,23 @@ from pytube.model import (
 from pytube.sinks import Bounded, Sink, build_sink
 from pytube.sinks.base import EVERY_SEQ, HOLDS_NOTHING, Stored
 from pytube.sinks.callable import CallableSink
-from pytube.sinks.parts import Parts, PartsSink, base_id, join_results, part_id
+from pytube.sinks.parts import Parts, PartsSink, base_id, join_results, part_id, place_of
 from pytube.testing import Faults, MemorySink, MemoryStore, batch
 from pytube.testing import SinkContract as Contract
 from tests.helpers.waiting import LIMIT
+
+
+class Wrapper(MemorySink):
+    """A sink of somebody else, which keeps its client under the name that our wrapper has for a sink."""
+
+    inner = object()
+
+
+def test_only_our_wrapper_is_taken_off() -> None:
+    sink = Wrapper(MemoryStore())
+    assert place_of(sink) is sink
+    assert place_of(PartsSink(sink, NAMED)) is sink
+
 
 NAMED = Parts(["head", "body", "tags"])
 NUMBERED = Parts(3)
