@@ -255,9 +255,9 @@ def purge(producer: Producer, *, in_flight: bool = True) -> None:
 def destroy(clients: Sequence[object]) -> None:
     """End clients that the caller is about to let go, in a thread.
 
-    A term that failed is part of a cycle of errors and frames, so it may take the garbage collector an hour to
-    find it, while librdkafka has three threads for each client. And it waits for its threads, one of which may
-    look up the name of a broker for long.
+    A term that failed is part of a cycle of errors and frames, which the garbage collector may find in an
+    hour, and librdkafka has three threads for each client. And it waits for its threads, one of which may look
+    up the name of a broker for long.
     """
     last = list(clients)
     threading.Thread(target=last.clear, name="kafka-destroy", daemon=True).start()

@@ -37,7 +37,7 @@ async def test_a_call_that_is_given_up_puts_the_slots_in_doubt(cluster: Cluster)
 
     async def hangs(server: Server, items: list[bytes]) -> list[Any]:
         del server, items
-        return await asyncio.Event().wait()  # type: ignore[func-returns-value,return-value]
+        return await asyncio.Event().wait()  # type: ignore[return-value]
 
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(cluster.spread(KEYS, bytes, hangs), 0.01)
