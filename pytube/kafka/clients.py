@@ -256,8 +256,8 @@ def destroy(clients: Sequence[object]) -> None:
     """End clients that the caller is about to let go, in a thread.
 
     A term that failed is part of a cycle of errors and frames, which the garbage collector may find in an
-    hour, and librdkafka has three threads for each client. And it waits for its threads, one of which may look
-    up the name of a broker for long.
+    hour, and librdkafka has three threads for each client. A thread, as it waits for these, and one of them
+    may look up the name of a broker for long.
     """
     last = list(clients)
     threading.Thread(target=last.clear, name="kafka-destroy", daemon=True).start()
