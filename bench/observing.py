@@ -23,7 +23,7 @@ from bench.frame.server import Server, connect
 from bench.frame.statistics import Spread, ratios, spread
 from bench.frame.tubes import fill
 from bench.sinks import counting, holding
-from pytube.cli.worker import GARBAGE_THRESHOLD
+from pytube.cli.worker import GARBAGE_THRESHOLDS
 from pytube.config import Config
 from pytube.events import Event, MeterRead
 from pytube.worker import Worker
@@ -46,7 +46,7 @@ def run(server: Server) -> Section:
     )
     logging.getLogger("pytube").setLevel(logging.ERROR)
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)  # as the command `pytube worker` does
+    gc.set_threshold(*GARBAGE_THRESHOLDS)  # as the command `pytube worker` does
     dsn = server.database("bench_observing")
     with connect(dsn) as admin:
         for tube, partitions in (("t", 1), ("scraped", PARTITIONS)):

@@ -22,7 +22,7 @@ from bench.frame.server import Server, connect, systems_own
 from bench.frame.statistics import Spread, ratios, spread
 from bench.frame.tubes import fill
 from bench.sinks import counting
-from pytube.cli.worker import GARBAGE_THRESHOLD
+from pytube.cli.worker import GARBAGE_THRESHOLDS
 from pytube.config import Config
 from pytube.worker import Worker
 
@@ -97,7 +97,7 @@ def run(server: Server) -> Section:
     )
     logging.getLogger("pytube").setLevel(logging.ERROR)
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)  # as the command `pytube worker` does
+    gc.set_threshold(*GARBAGE_THRESHOLDS)  # as the command `pytube worker` does
     with ExitStack() as stack:
         first = Source(server, stack)
         own = stack.enter_context(systems_own())

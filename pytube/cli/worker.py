@@ -17,8 +17,8 @@ from pytube.errors import PytubeError, UsageError, how_to_install
 from pytube.events import DocumentRefused
 from pytube.logs import Logger, log_event
 
-GARBAGE_THRESHOLD = 100_000
-"""New objects until Python looks for cycles among them."""
+GARBAGE_THRESHOLDS = 100_000, 5, 2
+"""New objects until Python looks for cycles among them, and looks until it looks at older ones, too."""
 
 
 @click.command()
@@ -69,10 +69,10 @@ def worker(
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
 
-    # A worker's objects come and go by the hundred thousand and form no cycles: at the default of 700
-    # new ones, looking for some takes a good part of its time.
+    # A worker's objects come and go by the hundred thousand and form no cycles, but for terms that fail, with
+    # their errors: at the default of 700 new ones, looking for some takes a good part of its time.
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     # With neither option: all that is configured.
     chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
     served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up, refused=refused)
