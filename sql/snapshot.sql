@@ -61,7 +61,7 @@ CREATE FUNCTION tube.outbox_parked(in_outbox text DEFAULT NULL::text, in_limit i
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 0efe533322b50d37;
 
-COMMENT ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) IS 'Lists parked records with their errors, latest first; those that wait behind others come last.';
+COMMENT ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) IS 'Lists parked records with their errors: failed records, latest first, then the records that wait behind them.';
 
 CREATE FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigint
     LANGUAGE plpgsql

@@ -269,7 +269,7 @@ def parked() -> None:
 def list_parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
     """List parked records with their errors, latest first.
 
-    Later records of a held key wait behind its first one, and are listed last.
+    Later records of a held key wait behind its first one. They come last in the list.
     """
     rows = outboxes.parked(name, and_some(limit))
     print_table(_PARKED, rows, "nothing is parked", as_json=as_json, limit=limit)
@@ -334,7 +334,7 @@ def retry(
 @parked.command()
 @click.argument("name", metavar="OUTBOX")
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
-@click.option("--topic", help="All failed records of this topic; not those that wait behind them.")
+@click.option("--topic", help="All failed records of this topic; records that wait behind them stay.")
 @yes_option
 @json_option
 @database_options(opens=Outboxes)

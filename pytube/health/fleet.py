@@ -134,7 +134,7 @@ class Partition:
     parked_error: str | None = None
     """Why one of them was, as a rule the last; None when none is."""
     parked_failed: int | None = None
-    """Of the parked records of an outbox, those that failed; None for tubes, as below."""
+    """How many of the parked records of an outbox failed; None for tubes, as below."""
     parked_behind: int | None = None
     """The others: they wait behind a failed one of their key."""
     parked_overtaken: int | None = None

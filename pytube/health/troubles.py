@@ -352,13 +352,13 @@ def _after_parking(rows: Sequence[Partition], error: str) -> str:
     """The remedy for parked records of an outbox."""
     name = rows[0].name
     count = sum(row.parked_failed or row.parked.number for row in rows if row.parked is not None)
-    late = f"; {COME_LATE}" if any(row.parked_overtaken for row in rows) else ""
+    late = f"{COME_LATE}; " if any(row.parked_overtaken for row in rows) else ""
     which = "a record" if count == 1 else "records"
     chosen = "ID" if count == 1 else "--topic TOPIC, or ID by ID"
-    freed = "; what waits behind is then sent" if any(row.parked_behind for row in rows) else ""
+    freed = "; the records behind are then sent" if any(row.parked_behind for row in rows) else ""
     return (
         f"pytube outbox parked list {name} shows why; {_mending(name, error)}, then: "
-        f"pytube outbox parked retry {name} --all{late}; "
+        f"pytube outbox parked retry {name} --all; {late}"
         f"for {which} that can't be repaired: pytube outbox parked discard {name} {chosen}{freed}"
     )
 

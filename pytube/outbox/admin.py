@@ -109,7 +109,7 @@ class OutboxPartition:
     failing_terms: int | None
     failing_for: float | None
     parked_failed: int = 0
-    """Of the parked records, those that failed."""
+    """How many of the parked records failed."""
     parked_behind: int = 0
     """The others: they wait behind a failed one of their key."""
     parked_overtaken: int = 0
@@ -299,7 +299,7 @@ class Outboxes:
             return int(self._value(queries.DISCARD, outbox=outbox, ids=list(ids)))
 
     def parked_of_topic(self, outbox: str, topic: str) -> builtins.list[int]:
-        """The ids of the parked records of a topic, ascending, without those that wait behind others.
+        """The ids of the parked records of a topic, ascending, without records that wait behind others.
 
         Raises:
             UsageError: there are none.

@@ -118,8 +118,8 @@ END
 $$;
 
 -- Arguments: in_outbox, or NULL for all; in_limit: at most so many.
--- Result: a row per record; key: what orders it. hold, behind: as of outbox_records_park. No row for an unknown outbox. Those
---   that failed come before those behind them, so that a limit leaves out the ones that only wait.
+-- Result: a row per record; key: what orders it. hold, behind: as of outbox_records_park. No row for an unknown outbox.
+--   Failed records come before all that wait behind them, so that a limit leaves out the latter.
 -- Errors: 22023 a negative in_limit.
 CREATE OR REPLACE FUNCTION :"schema".outbox_parked(in_outbox text = NULL, in_limit integer = 100) RETURNS TABLE (
     outbox text, id bigint, topic text, key text, error text, attempts integer, epoch bigint, hold boolean, behind boolean,
@@ -137,7 +137,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".outbox_parked IS
-    'Lists parked records with their errors, latest first; those that wait behind others come last.';
+    'Lists parked records with their errors: failed records, latest first, then the records that wait behind them.';
 
 -- Of a held key all records go together, so that they are sent in their order.
 -- Arguments: outbox; ids, topic, key: only the parked records that have these; NULL: any. key is what orders a record.

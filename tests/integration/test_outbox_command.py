@@ -159,7 +159,7 @@ def test_records_that_wait_behind_a_failed_one_are_told_apart(conn: Conn, dsn: s
     for command in (["status"], ["outbox", "status"]):
         said = run(*command, dsn=dsn).output
         assert "123 records parked (3 failed, 120 wait behind); the latest error: the latest: pytube" in said
-        assert "what waits behind is then sent" in said
+        assert "the records behind are then sent" in said
         assert "on_poison" not in said, "a held key keeps its order"
     listed = run("outbox", "parked", "list", OUTBOX, "--limit", "5", dsn=dsn)
     cells = [line.split("\t") for line in listed.stdout.splitlines()[1:]]

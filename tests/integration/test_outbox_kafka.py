@@ -241,7 +241,7 @@ async def test_a_held_key_waits_for_an_operator(
 
 
 async def test_a_reload_takes_up_what_mends_a_parked_record(
-    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, topic: str
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, large_topic: str
 ) -> None:
     """Both `kafka_options` and `on_poison`, in the same process."""
 
@@ -249,7 +249,7 @@ async def test_a_reload_takes_up_what_mends_a_parked_record(
         options = f'on_poison = "{on_poison}"\n[outbox.orders.kafka_options]\n"message.max.bytes" = {largest}'
         return configured(tmp_path, dsn, kafka_real.bootstrap, options)
 
-    large = stash(conn, topic, ["a"], size=30_000)["a"]
+    large = stash(conn, large_topic, ["a"], size=30_000)["a"]
     worker = Worker(config("skip", 20_000))
     await worker.start()
     try:
@@ -257,12 +257,12 @@ async def test_a_reload_takes_up_what_mends_a_parked_record(
         await worker.take_up(config("hold", 40_000))
         conn.execute("SELECT outbox_retry(%s)", (OUTBOX,))
         await until_waiting(conn)
-        more = stash(conn, topic, ["a"], size=50_000)["a"] + stash(conn, topic, ["a"])["a"]
+        more = stash(conn, large_topic, ["a"], size=50_000)["a"] + stash(conn, large_topic, ["a"])["a"]
         held = [(more[0], False), (more[1], True)]
         await wait_until_async(lambda: parked(conn) == held, what="the key is held")
     finally:
         await worker.stop()
-    assert [one.id for one in read(kafka_real.bootstrap, topic)] == large
+    assert [one.id for one in read(kafka_real.bootstrap, large_topic)] == large
 
 
 async def test_a_topic_that_is_not_there_cools_down_alone(

@@ -147,11 +147,11 @@ def test_records_that_wait_behind_a_failed_one_did_not_fail() -> None:
     assert line.startswith(
         "o: 483 records parked (301 failed, 182 wait behind); the latest error: no: pytube"
     )
-    assert "discard o --topic TOPIC, or ID by ID; what waits behind is then sent" in line
+    assert "discard o --topic TOPIC, or ID by ID; the records behind are then sent" in line
     assert "later records" not in line
     (line,) = said(replace(rows[0], parked=Count(2), parked_failed=1, parked_behind=1))
     assert "(1 failed, 1 waits behind)" in line
-    assert "for a record that can't be repaired: pytube outbox parked discard o ID; what" in line
+    assert "for a record that can't be repaired: pytube outbox parked discard o ID; the records" in line
 
 
 def test_a_retry_that_comes_after_later_records_is_told() -> None:
