@@ -34,7 +34,7 @@ LEFTOVERS: Final = """
     WHERE l.outbox = %(queue)s AND NOT i.indisvalid
         AND c.relname ~ ('_' || left(md5('outbox ' || l.outbox), 8) || '_p[0-9]+_idx_cc(new|old)[0-9]*$')
 """
-# Records behind a failed one of their key did not fail. Later ones of a key that is not held are sent before it.
+# Records behind a failed one did not fail. Later ones of a key that is not held are sent before it.
 _COUNTS: Final = """
     count(*) FILTER (WHERE NOT k.behind) AS failed, count(*) FILTER (WHERE k.behind) AS behind,
     count(*) FILTER (WHERE NOT k.hold AND k.key IS NOT NULL) AS overtaken
