@@ -59,9 +59,9 @@ COMMENT ON FUNCTION tube.outbox_list() IS 'Lists outboxes and their tables. wake
 CREATE FUNCTION tube.outbox_parked(in_outbox text DEFAULT NULL::text, in_limit integer DEFAULT 100) RETURNS TABLE(outbox text, id bigint, topic text, key text, error text, attempts integer, epoch bigint, hold boolean, behind boolean, parked_at timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS f54b6564f4275f75;
+    AS 0efe533322b50d37;
 
-COMMENT ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) IS 'Lists parked records with their errors, latest first.';
+COMMENT ON FUNCTION tube.outbox_parked(in_outbox text, in_limit integer) IS 'Lists parked records with their errors: failed records, latest first, then the records that wait behind them.';
 
 CREATE FUNCTION tube.outbox_parked_drop(outbox text, ids bigint[]) RETURNS bigint
     LANGUAGE plpgsql

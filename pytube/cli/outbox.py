@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -42,7 +43,7 @@ from pytube.db.database import Database
 from pytube.errors import UsageError
 from pytube.health.troubles import lines as trouble_lines
 from pytube.health.watcher import FleetWatcher
-from pytube.outbox.admin import Outboxes, OutboxSettings, unknown_outbox
+from pytube.outbox.admin import COME_LATE, Outboxes, OutboxSettings, say_failed, unknown_outbox
 from pytube.outbox.pump import Load, Pump, PumpReading, planned
 
 _NONE = "there are no outboxes; make one with: pytube outbox create OUTBOX"
@@ -241,6 +242,8 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
 
 # --- records that were set aside --------------------------------------------------------------------
 
+_WAITS = "none: it waits behind a failed record of its key"
+
 _PARKED: Table = {
     "outbox": "outbox",
     "id": "id",
@@ -249,7 +252,7 @@ _PARKED: Table = {
     "key is": lambda row: "waiting" if row["behind"] else "held" if row["hold"] else "free",
     "attempts": "attempts",
     "since": "parked_at",
-    "error": "error",
+    "error": lambda row: row["error"] or (_WAITS if row["behind"] else ""),
 }
 
 
@@ -264,12 +267,19 @@ def parked() -> None:
 @json_option
 @database_options(opens=Outboxes)
 def list_parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
-    """List parked records with their errors.
+    """List parked records with their errors, latest first.
 
-    Later records of a held key wait behind its first one.
+    Later records of a held key wait behind its first one. They come last in the list.
     """
     rows = outboxes.parked(name, and_some(limit))
     print_table(_PARKED, rows, "nothing is parked", as_json=as_json, limit=limit)
+    if as_json or not rows:
+        return
+    counts = outboxes.parked_counts(name)
+    if counts.behind:
+        click.echo(f"parked: {say_failed(counts.failed, counts.behind)}", err=True)
+    if counts.overtaken:
+        click.echo(f"if retried, {COME_LATE}", err=True)
 
 
 @parked.command()
@@ -308,7 +318,8 @@ def retry(
 ) -> None:
     """Resend parked records of OUTBOX, by ID or by the options.
 
-    All records of a held key are resent together, in order.
+    All records of a held key are resent together, in order. Records of a free key are sent after the later
+    records of their key, which overtook them.
     """
     chosen = bool(ids) or topic is not None or key is not None
     if chosen == everything:
@@ -323,26 +334,39 @@ def retry(
 @parked.command()
 @click.argument("name", metavar="OUTBOX")
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
-@click.option("--topic", help="All parked records of this topic.")
+@click.option("--topic", help="All failed records of this topic; records that wait behind them stay.")
 @yes_option
 @json_option
 @database_options(opens=Outboxes)
 def discard(
     outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
 ) -> None:
-    """Discard parked records of OUTBOX: delete them without sending."""
+    """Discard parked records of OUTBOX: delete them without sending.
+
+    Records that wait behind a discarded one are then sent.
+    """
     if bool(ids) == (topic is not None):
         raise UsageError("which records? Give ids, or --topic")
     if topic is not None:
         ids = outboxes.parked_of_topic(name, topic)
     rows = outboxes.parked_of(name, ids)
     if not yes:
-        what = f"{say_count(len(rows), 'parked record')} of outbox {name}"
+        what = f"{say_count(len(rows), 'parked record')} of outbox {name}{_healthy(outboxes, rows, topic)}"
         confirm_rows("discard", what, len(rows), _PARKED, rows[:PREVIEW], as_json=as_json)
     count = outboxes.discard(name, ids)
     rest = "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
     text = f"parked records of outbox {name} that are discarded: {count}{rest}"
     tell(text, {"outbox": name, "discarded": count}, as_json=as_json)
+
+
+def _healthy(outboxes: Outboxes, rows: Sequence[Mapping[str, Any]], topic: str | None) -> str:
+    """What becomes of records that did not fail, if these are discarded."""
+    if chosen := sum(row["behind"] for row in rows):
+        return (
+            f", {chosen} of which did not fail and only {'waits' if chosen == 1 else 'wait'} behind another"
+        )
+    behind = 0 if topic is None else outboxes.parked_counts(rows[0]["outbox"], topic).behind
+    return f", and send the {say_count(behind, 'record')} behind them" if behind else ""
 
 
 # --- a load -----------------------------------------------------------------------------------

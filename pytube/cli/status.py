@@ -83,7 +83,7 @@ _OF_TUBES = (
     *("backfill", "documents", "control", "backfill_lag", "election", "source_down", "source_down_for"),
     *("paused_kind", "paused_for", "sink_emptied_for"),
 )
-_OF_OUTBOXES = ("problem", "resting", "host")
+_OF_OUTBOXES = ("parked_failed", "parked_behind", "parked_overtaken", "problem", "resting", "host")
 """The fields of a partition that its JSON has."""
 
 _OFTEN = 120

@@ -133,6 +133,12 @@ class Partition:
     """Keys or records set aside; None when this role may not see them."""
     parked_error: str | None = None
     """Why one of them was, as a rule the last; None when none is."""
+    parked_failed: int | None = None
+    """How many of the parked records of an outbox failed; None for tubes, as below."""
+    parked_behind: int | None = None
+    """The others: they wait behind a failed one of their key."""
+    parked_overtaken: int | None = None
+    """Of the failed ones, those whose key continues without them: sent again, they come late."""
     retrying: int | None = None
     """Keys that failed alone and are to be sent again; None as above, and for outboxes."""
     problem: str | None = None

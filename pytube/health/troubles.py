@@ -22,7 +22,7 @@ from pytube.health.fleet import (
     Unreachable,
     place,
 )
-from pytube.outbox.admin import RestingTopic
+from pytube.outbox.admin import COME_LATE, RestingTopic, say_failed
 from pytube.outbox.records import NO_ANSWER
 
 _PATIENCE: Final = 10.0
@@ -326,33 +326,41 @@ def _of_queue(
     yield from _pauses(rows)
     parked = [row for row in rows if row.parked is not None and row.parked.number]
     if parked:
-        count = sum(row.parked.number for row in parked if row.parked is not None)
-        errors = (row.parked_error.rstrip(".") for row in parked if row.parked_error)
-        error = next((f", one of them: {error}" for error in errors), "")
-        few = f"for a record that can't be repaired: pytube outbox parked discard {name} ID"
-        many = (
-            f"for records that can't be repaired: pytube outbox parked discard {name} --topic TOPIC, "
-            "or ID by ID"
-        )
-        remedy = (
-            f"pytube outbox parked list {name} shows why; {_mending(name, error)}, then: "
-            f"pytube outbox parked retry {name} --all; {few if count == 1 else many}"
-        )
-        if kind == "tube":
-            remedy = f"pytube park list {name} shows why; fix the cause, then: pytube park retry {name}"
-        yield Trouble(
-            Kind.PARKED, Level.WARN, f"{kind} {name}", f"{_parked(parked)} parked{error}", remedy, host, name
-        )
+        error = next((row.parked_error.rstrip(".") for row in parked if row.parked_error), "")
+        remedy = f"pytube park list {name} shows why; fix the cause, then: pytube park retry {name}"
+        if kind == "outbox":
+            remedy = _after_parking(parked, error)
+        finding = _parked(parked, error)
+        yield Trouble(Kind.PARKED, Level.WARN, f"{kind} {name}", finding, remedy, host, name)
     if "election" not in missed:
         yield from _unled(rows, waited, back)
 
 
-def _parked(rows: Sequence[Partition]) -> str:
-    """How many documents or records are."""
+def _parked(rows: Sequence[Partition], error: str) -> str:
+    """How many documents or records are, and why the last one failed."""
     count = Count.total(row.parked for row in rows)
     assert count is not None
     noun = "document" if rows[0].kind == "tube" else "record"
-    return say_count(count.number, noun) if count.is_exact else f"{count} {noun}s"
+    said = f"{say_count(count.number, noun) if count.is_exact else f'{count} {noun}s'} parked"
+    if behind := sum(row.parked_behind or 0 for row in rows):
+        said += f" ({say_failed(sum(row.parked_failed or 0 for row in rows), behind)})"
+        return f"{said}; the latest error: {error}" if error else said
+    return f"{said}, one of them: {error}" if error else said
+
+
+def _after_parking(rows: Sequence[Partition], error: str) -> str:
+    """The remedy for parked records of an outbox."""
+    name = rows[0].name
+    count = sum(row.parked_failed or row.parked.number for row in rows if row.parked is not None)
+    late = f"{COME_LATE}; " if any(row.parked_overtaken for row in rows) else ""
+    which = "a record" if count == 1 else "records"
+    chosen = "ID" if count == 1 else "--topic TOPIC, or ID by ID"
+    freed = "; the records behind are then sent" if any(row.parked_behind for row in rows) else ""
+    return (
+        f"pytube outbox parked list {name} shows why; {_mending(name, error)}, then: "
+        f"pytube outbox parked retry {name} --all; {late}"
+        f"for {which} that can't be repaired: pytube outbox parked discard {name} {chosen}{freed}"
+    )
 
 
 def _mending(outbox: str, error: str) -> str:
@@ -360,7 +368,7 @@ def _mending(outbox: str, error: str) -> str:
     if "message.max.bytes" in error:
         return (
             f'set a larger "message.max.bytes" in [outbox.{outbox}.kafka_options], and max.message.bytes at '
-            "the topic; restart the workers"
+            "the topic; workers reload the file on SIGHUP, or automatically with --watch"
         )
     if "header" in error:
         return "fix it by an UPDATE of kafka_header_keys and kafka_header_values in the outbox's table"

@@ -412,6 +412,9 @@ def _records(row: OutboxPartition) -> dict[str, Any]:
         "lag": row.lag,
         "parked": Count.of(row.parked),
         "parked_error": row.parked_error,
+        "parked_failed": row.parked_failed,
+        "parked_behind": row.parked_behind,
+        "parked_overtaken": row.parked_overtaken,
         "problem": row.problem,
         "resting": row.resting,
     }

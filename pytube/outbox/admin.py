@@ -23,6 +23,11 @@ from pytube.tubes.tables import IndexQueries, find_table, fit_index, with_retrie
 AT_ONCE = 10_000
 """Parked records that one transaction frees, so that no worker that parks waits for long."""
 
+COME_LATE = (
+    'records of keys that are not held (on_poison = "skip") are then sent after later records of their keys'
+)
+"""What a retry of overtaken records means."""
+
 _LOOK = 0.1
 """Seconds between looks whether leaders have parked the requested records."""
 
@@ -103,12 +108,30 @@ class OutboxPartition:
     """By what failure terms end, one after the other; None: they don't."""
     failing_terms: int | None
     failing_for: float | None
+    parked_failed: int = 0
+    """How many of the parked records failed."""
+    parked_behind: int = 0
+    """The others: they wait behind a failed one of their key."""
+    parked_overtaken: int = 0
+    """Of the failed ones, those whose key continues without them: sent again, they come late."""
     parked_error: str | None = None
-    """Why a record of the outbox was parked lately; None when none of this partition is."""
+    """Why a record of the outbox failed lately; None when none of this partition is parked."""
     resting: Sequence[RestingTopic] = ()
     """Topics that take nothing now."""
     host: str | None = None
     """The Postgres host, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedCounts:
+    """Parked records."""
+
+    failed: int
+    """Each has its error."""
+    behind: int
+    """They wait behind a failed one of their key, and did not fail."""
+    overtaken: int
+    """Of the failed ones, those whose key continues without them: sent again, they come late."""
 
 
 class Outboxes:
@@ -217,12 +240,20 @@ class Outboxes:
         return before
 
     def parked(self, outbox: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
-        """Parked records with their errors, the newest first, as rows of `outbox_parked`."""
+        """Parked records with their errors, as rows of `outbox_parked`, in its order."""
         with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
             if outbox is not None:
                 self._require(outbox)
             statement = within(queries.PARKED, self._schema)
             return cursor.execute(statement, {"outbox": outbox, "limit": limit}).fetchall()
+
+    def parked_counts(self, outbox: str | None = None, topic: str | None = None) -> ParkedCounts:
+        """How many records are parked: of an outbox, or of all; of a topic, or of all."""
+        with translated(), self._connection.cursor(row_factory=class_row(ParkedCounts)) as cursor:
+            statement = within(queries.PARKED_COUNTS, self._schema)
+            found = cursor.execute(statement, {"outbox": outbox, "topic": topic}).fetchone()
+        assert found is not None
+        return found
 
     def parked_of(self, outbox: str, ids: Sequence[int]) -> list[dict[str, Any]]:
         """The parked records with these ids, as `parked` has them, by id.
@@ -268,7 +299,7 @@ class Outboxes:
             return int(self._value(queries.DISCARD, outbox=outbox, ids=list(ids)))
 
     def parked_of_topic(self, outbox: str, topic: str) -> builtins.list[int]:
-        """The ids of the parked records of a topic, ascending.
+        """The ids of the parked records of a topic, ascending, without records that wait behind others.
 
         Raises:
             UsageError: there are none.
@@ -376,6 +407,11 @@ def timed_outboxes(
         OutboxPartition(**row | {"resting": [RestingTopic(**one) for one in row["resting"] or ()]})
         for row in rows
     ], took
+
+
+def say_failed(failed: int, behind: int) -> str:
+    """How many parked records failed, and how many wait behind them."""
+    return f"{failed} failed, {behind} {'waits' if behind == 1 else 'wait'} behind"
 
 
 def unknown_outbox(outbox: str) -> UnknownTube:

@@ -34,9 +34,26 @@ LEFTOVERS: Final = """
     WHERE l.outbox = %(queue)s AND NOT i.indisvalid
         AND c.relname ~ ('_' || left(md5('outbox ' || l.outbox), 8) || '_p[0-9]+_idx_cc(new|old)[0-9]*$')
 """
+# Records behind a failed one did not fail. Later ones of a key that is not held are sent before it.
+_COUNTS: Final = """
+    count(*) FILTER (WHERE NOT k.behind) AS failed, count(*) FILTER (WHERE k.behind) AS behind,
+    count(*) FILTER (WHERE NOT k.hold AND k.key IS NOT NULL) AS overtaken
+"""
 STATUS: Final = (
     """
+    WITH failed AS MATERIALIZED (
+        SELECT l.outbox, l.partitions, (
+            SELECT k.error FROM {s}.tube_outbox_parked AS k
+            WHERE k.outbox = l.outbox AND NOT k.behind ORDER BY k.parked_at DESC, k.id DESC LIMIT 1) AS error
+        FROM {s}.outbox_list() AS l
+    ), counted AS MATERIALIZED (
+        SELECT l.outbox, k.slot %% l.partitions AS partition, {counts}
+        FROM failed AS l JOIN {s}.tube_outbox_parked AS k ON k.outbox = l.outbox
+        GROUP BY l.outbox, k.slot %% l.partitions
+    )
     SELECT s.outbox, s.partition, s.count AS waiting, s.parked,
+        coalesce(c.failed, 0) AS parked_failed, coalesce(c.behind, 0) AS parked_behind,
+        coalesce(c.overtaken, 0) AS parked_overtaken,
         extract(epoch FROM clock_timestamp() - s.min_create_time)::float8 AS lag,
         l.client_id AS leader, l.epoch,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
@@ -44,9 +61,7 @@ STATUS: Final = (
         {state} AS state,
         l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
         p.reason AS paused, s.problem, {failing},
-        CASE WHEN s.parked <> '0' THEN (
-            SELECT k.error FROM {s}.outbox_parked(s.outbox, 100) AS k WHERE NOT k.behind LIMIT 1
-        ) END AS parked_error,
+        CASE WHEN s.parked <> '0' THEN e.error END AS parked_error,
         (SELECT jsonb_agg(jsonb_build_object('topic', t.topic, 'reason', t.reason, 'records', t.records,
                 'since', extract(epoch FROM clock_timestamp() - t.since),
                 'tried_in', greatest(0, extract(epoch FROM t.next_at - clock_timestamp())), 'park', t.park))
@@ -54,12 +69,15 @@ STATUS: Final = (
             WHERE t.outbox = s.outbox AND t.partition = s.partition) AS resting,
         {took}
     FROM {s}.outbox_stats() AS s
+    LEFT JOIN failed AS e ON e.outbox = s.outbox
+    LEFT JOIN counted AS c ON c.outbox = s.outbox AND c.partition = s.partition
     LEFT JOIN {s}.tube_leaders() AS l ON l.tube = s.outbox AND l.partition = s.partition
     LEFT JOIN {s}.tube_pause_list() AS p ON p.tube = s.outbox AND p.partition = s.partition
     LEFT JOIN {s}.tube_failing_list() AS f ON f.tube = s.outbox AND f.partition = s.partition
     WHERE %(outbox)s::text IS NULL OR s.outbox = %(outbox)s
     ORDER BY s.outbox, s.partition
-""".replace("{state}", STATE)
+""".replace("{counts}", _COUNTS)
+    .replace("{state}", STATE)
     .replace("{failing}", FAILING)
     .replace("{took}", TOOK)
 )
@@ -70,8 +88,13 @@ PARKED_IDS: Final = """
 """
 PARKED_OF_TOPIC: Final = """
     SELECT k.id FROM {s}.tube_outbox_parked AS k
-    WHERE k.outbox = %(outbox)s AND k.topic = %(topic)s ORDER BY k.id
+    WHERE k.outbox = %(outbox)s AND k.topic = %(topic)s AND NOT k.behind ORDER BY k.id
 """
+PARKED_COUNTS: Final = """
+    SELECT {counts} FROM {s}.tube_outbox_parked AS k
+    WHERE (%(outbox)s::text IS NULL OR k.outbox = %(outbox)s)
+        AND (%(topic)s::text IS NULL OR k.topic = %(topic)s)
+""".replace("{counts}", _COUNTS)
 COUNT_OF_TOPIC: Final = """
     SELECT pg_catalog.count(*) FROM {s}.tube_outbox_parked AS k
     WHERE k.outbox = %(outbox)s AND k.topic = %(topic)s

@@ -119,6 +119,7 @@ $$;
 
 -- Arguments: in_outbox, or NULL for all; in_limit: at most so many.
 -- Result: a row per record; key: what orders it. hold, behind: as of outbox_records_park. No row for an unknown outbox.
+--   Failed records come before all that wait behind them, so that a limit leaves out the latter.
 -- Errors: 22023 a negative in_limit.
 CREATE OR REPLACE FUNCTION :"schema".outbox_parked(in_outbox text = NULL, in_limit integer = 100) RETURNS TABLE (
     outbox text, id bigint, topic text, key text, error text, attempts integer, epoch bigint, hold boolean, behind boolean,
@@ -131,11 +132,12 @@ BEGIN
     SELECT k.outbox, k.id, k.topic, k.key, k.error, k.attempts, k.epoch, k.hold, k.behind, k.parked_at
     FROM tube_outbox_parked AS k
     WHERE in_outbox IS NULL OR k.outbox = in_outbox
-    ORDER BY k.parked_at DESC, k.id DESC
+    ORDER BY k.behind, k.parked_at DESC, k.id DESC
     LIMIT in_limit;
 END
 $$;
-COMMENT ON FUNCTION :"schema".outbox_parked IS 'Lists parked records with their errors, latest first.';
+COMMENT ON FUNCTION :"schema".outbox_parked IS
+    'Lists parked records with their errors: failed records, latest first, then the records that wait behind them.';
 
 -- Of a held key all records go together, so that they are sent in their order.
 -- Arguments: outbox; ids, topic, key: only the parked records that have these; NULL: any. key is what orders a record.

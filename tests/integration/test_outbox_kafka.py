@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from pytube.config import Config
 from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, LeaderRevoked, RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.kafka.clients import Producers
@@ -22,6 +23,7 @@ from pytube.outbox.producer import REPORT_DELAY, PlainProducer
 from pytube.outbox.records import Chunk, EarlierTerm, Fault, Record, Sent
 from pytube.outbox.stash import ENQUEUED
 from pytube.outbox.transactions import TransactionalProducer
+from pytube.worker import Worker
 from tests.helpers.armed import VARIABLE
 from tests.helpers.forked import start
 from tests.helpers.frozen import freeze, thaw
@@ -236,6 +238,31 @@ async def test_a_held_key_waits_for_an_operator(
     seen = read(kafka_real.bootstrap, topic)
     check_complete(seen, {"a": [*held, *more["a"]], "b": stashed["b"]})
     check_exactly_once(seen)
+
+
+async def test_a_reload_takes_up_what_mends_a_parked_record(
+    tmp_path: Path, dsn: str, conn: Conn, kafka_real: RealKafka, large_topic: str
+) -> None:
+    """Both `kafka_options` and `on_poison`, in the same process."""
+
+    def config(on_poison: str, largest: int) -> Config:
+        options = f'on_poison = "{on_poison}"\n[outbox.orders.kafka_options]\n"message.max.bytes" = {largest}'
+        return configured(tmp_path, dsn, kafka_real.bootstrap, options)
+
+    large = stash(conn, large_topic, ["a"], size=30_000)["a"]
+    worker = Worker(config("skip", 20_000))
+    await worker.start()
+    try:
+        await wait_until_async(lambda: parked(conn) == [(large[0], False)], what="it is parked")
+        await worker.take_up(config("hold", 40_000))
+        conn.execute("SELECT outbox_retry(%s)", (OUTBOX,))
+        await until_waiting(conn)
+        more = stash(conn, large_topic, ["a"], size=50_000)["a"] + stash(conn, large_topic, ["a"])["a"]
+        held = [(more[0], False), (more[1], True)]
+        await wait_until_async(lambda: parked(conn) == held, what="the key is held")
+    finally:
+        await worker.stop()
+    assert [one.id for one in read(kafka_real.bootstrap, large_topic)] == large
 
 
 async def test_a_topic_that_is_not_there_cools_down_alone(

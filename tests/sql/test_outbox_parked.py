@@ -70,6 +70,21 @@ def test_a_held_key_has_its_later_records_wait_behind_it(conn: Conn) -> None:
     ]
 
 
+def test_the_list_begins_with_the_latest_that_failed(conn: Conn) -> None:
+    make_outbox(conn)
+    failed = [stash(conn, key="a"), stash(conn, key="b")]
+    behind = [stash(conn, key="a"), stash(conn, key="b")]
+    term = lead(conn)
+    mark(conn, term)
+    for one in failed:
+        park(conn, term, one, hold=True)
+    for one in behind:
+        park(conn, term, one, behind=True)
+    rows = conn.execute("SELECT id FROM outbox_parked('orders')").fetchall()
+    assert [id_ for (id_,) in rows] == [*reversed(failed), *reversed(behind)]
+    assert len(conn.execute("SELECT FROM outbox_parked('orders', 2) AS k WHERE NOT k.behind").fetchall()) == 2
+
+
 def test_a_record_and_those_behind_it_are_parked_in_one_call(conn: Conn) -> None:
     make_outbox(conn)
     ids = [stash(conn), stash(conn)]

@@ -138,6 +138,30 @@ def test_parked_records_have_a_number() -> None:
     assert parked(Count(1000, is_least=True), Count(1)).startswith("o: 1001+ records parked, ")
 
 
+def test_records_that_wait_behind_a_failed_one_did_not_fail() -> None:
+    rows = [
+        replace(OUTBOX, parked=Count(482), parked_failed=300, parked_behind=182, parked_error="no."),
+        replace(OUTBOX, parked=Count(1), parked_failed=1, parked_behind=0, parked_error="no."),
+    ]
+    (line,) = said(*rows)
+    assert line.startswith(
+        "o: 483 records parked (301 failed, 182 wait behind); the latest error: no: pytube"
+    )
+    assert "discard o --topic TOPIC, or ID by ID; the records behind are then sent" in line
+    assert "later records" not in line
+    (line,) = said(replace(rows[0], parked=Count(2), parked_failed=1, parked_behind=1))
+    assert "(1 failed, 1 waits behind)" in line
+    assert "for a record that can't be repaired: pytube outbox parked discard o ID; the records" in line
+
+
+def test_a_retry_that_comes_after_later_records_is_told() -> None:
+    parked = replace(OUTBOX, parked=Count(2), parked_failed=2, parked_error="no", parked_overtaken=1)
+    (line,) = said(parked)
+    assert "retry o --all; records of keys that are not held (on_poison" in line
+    (line,) = said(replace(parked, parked_overtaken=0))
+    assert "on_poison" not in line
+
+
 def test_a_topic_that_is_due_is_not_tried_in_0_ms() -> None:
     topic = RestingTopic("news", "no", records=1, since=4.0, tried_in=0.0, park=False)
     (line,) = said(replace(OUTBOX, resting=[topic]))
@@ -190,6 +214,8 @@ def test_what_is_parked_is_told_with_how_to_mend_it() -> None:
         "the record is larger than message.max.bytes, which is 1000000: key, value and headers have 2"
     )
     assert "[outbox.o.kafka_options]" in large
+    assert "SIGHUP" in large
+    assert "restart" not in large
     assert "max.message.bytes" in large
     refused = line("the broker refuses the record: Broker: Message size too large")
     assert "raise max.message.bytes of the topic" in refused
