@@ -64,6 +64,7 @@ class _Waiting:
 
     pod_class: PodClass
     documents: int
+    more: bool
     came: float
     granted: asyncio.Future[Sent] = field(repr=False)
 
@@ -116,10 +117,13 @@ class SinkGate:
             return False
         return self._bucket is None or self._bucket.wait(documents, time.monotonic()) <= 0
 
-    async def enter(self, pod_class: PodClass, documents: int) -> Sent:
-        """Wait until a request with so many documents may begin; `leave` says that it has ended."""
+    async def enter(self, pod_class: PodClass, documents: int, *, more: bool = False) -> Sent:
+        """Wait until a request with so many documents may begin; `leave` says that it has ended.
+
+        `more`: whether others of the class wait behind it, elsewhere.
+        """
         loop = asyncio.get_running_loop()
-        wanted = _Waiting(pod_class, documents, time.monotonic(), loop.create_future())
+        wanted = _Waiting(pod_class, documents, more, time.monotonic(), loop.create_future())
         self._waiting[pod_class].append(wanted)
         self._grant()
         try:
@@ -238,6 +242,7 @@ class SinkGate:
     def _let_pass(self, chosen: _Waiting, now: float) -> None:
         self._waiting[chosen.pod_class].popleft()
         incremental, backfill = map(len, self._waiting)
+        incremental += chosen.more and chosen.pod_class is PodClass.INCREMENTAL
         self._share.record(chosen.pod_class, incremental=incremental, backfill=backfill)
         if self._bucket is not None:
             self._bucket.take(chosen.documents, now)

@@ -48,6 +48,8 @@ class Machine:
     sessions: int = 100
     requests: int | None = None
     """That a sink bears at a time."""
+    live: int = 1
+    """Keys of each live change."""
 
     def backfill(self, *, beside_live: bool) -> tuple[float, int]:
         """How long a backfill takes, in seconds; and how many live changes wait for a read at its end."""
@@ -66,8 +68,8 @@ class Machine:
             while any(rig.worker.counters.documents[PodClass.BACKFILL] < _KEYS for rig in rigs):
                 assert loop.time() - began < 10 * _KEYS / _BATCH * self.partitions, "it starves"
                 for rig in rigs if beside_live else ():
-                    rig.insert(change)
-                change += 1
+                    rig.insert(*range(change, change + self.live))
+                change += self.live
                 await asyncio.sleep(_EVERY)
             waiting = sum(rig.worker.machine.waiting(PodClass.INCREMENTAL) for rig in rigs)
             return loop.time() - began, waiting
@@ -109,6 +111,14 @@ def test_a_backfill_goes_on_beside_live_changes_that_always_wait(machine: Machin
     beside, waiting = machine.backfill(beside_live=True)
     assert beside <= alone / LIMITS.backfill_share + 5
     assert waiting <= 5 * machine.partitions / _EVERY, "live changes are read within some seconds"
+
+
+def test_a_backfill_does_not_get_more_than_its_share_of_requests_beside_a_stream() -> None:
+    """Live changes come faster than the sink takes them."""
+    machine = Machine(requests=1, live=200)
+    alone, _ = machine.backfill(beside_live=False)
+    beside, _ = machine.backfill(beside_live=True)
+    assert 3.5 * alone <= beside <= 5 * alone + 5
 
 
 def test_a_backfill_is_nearly_as_fast_beside_a_trickle_of_live_changes() -> None:
