@@ -23,6 +23,8 @@ from psycopg.types.json import set_json_loads
 from pytube.db.connect import connect_async, shut_down, wait_for_answer
 from pytube.db.errors import TRANSIENT, describe, translated, with_hint
 from pytube.errors import DatabaseUnavailable, StatementFailed
+from pytube.model import PodClass
+from pytube.turns import BackfillShare
 
 _Answer = TypeVar("_Answer")
 Arguments: TypeAlias = Mapping[str, Any] | None
@@ -245,7 +247,11 @@ class Use(IntEnum):
     READ = 1
     """Rows for documents, by a query that may be slow."""
     BACKFILL_READ = 2
-    """Rows for documents that are not urgent: behind all others."""
+    """Rows for documents that are not urgent: behind the others, except for its share of the turns."""
+
+
+_Waiter: TypeAlias = tuple[asyncio.Future[None], Use, str]
+"""Who wants a session: its turn, the use, and the reader."""
 
 
 class SessionPool(Queries):
@@ -254,7 +260,8 @@ class SessionPool(Queries):
     A waiter gets the next session that is returned, in the order of their coming: if statements went first,
     the marks of tubes with a backlog would keep all from reading. Reads leave two sessions to statements of
     pytube itself, so that slow queries hold up neither marks nor terms; and the reads of one tube leave one
-    session to other tubes. Statements may take all. Reads for backfills come after all others.
+    session to other tubes. Statements may take all. Reads for backfills come after the others, but have a
+    share of the turns: reads of live changes may well wait without end.
     """
 
     def __init__(self, open_session: Callable[[], Awaitable[Session]], size: int) -> None:
@@ -268,7 +275,8 @@ class SessionPool(Queries):
         self._reading: Counter[str] = Counter()
         """How many sessions each reader has."""
         self._idle: list[Session] = []
-        self._waiting: list[tuple[asyncio.Future[None], Use, str]] = []
+        self._waiting: list[_Waiter] = []
+        self._share = BackfillShare()
         self._discarded_at = -math.inf
         self._closed = False
 
@@ -357,7 +365,6 @@ class SessionPool(Queries):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, use, reader))
-        self._waiting.sort(key=lambda waiter: waiter[1] is Use.BACKFILL_READ)
         try:
             await turn
         except asyncio.CancelledError:
@@ -374,11 +381,26 @@ class SessionPool(Queries):
         self._free += 1
         if use is not Use.STATEMENT:
             self._reading[reader] -= 1
-        for turn, wanted, other in self._waiting:
-            if not turn.done() and self._has_room(wanted, other):
-                self._begin_turn(wanted, other)
-                turn.set_result(None)
         self._waiting = [waiter for waiter in self._waiting if not waiter[0].done()]
+        while (chosen := self._next()) is not None:
+            turn, wanted, other = chosen
+            self._waiting.remove(chosen)
+            self._begin_turn(wanted, other)
+            turn.set_result(None)
+
+    def _next(self) -> _Waiter | None:
+        """Whose turn it is, of those for whom there is room."""
+        lines: tuple[list[_Waiter], list[_Waiter]] = ([], [])
+        for waiter in self._waiting:
+            lines[waiter[1] is Use.BACKFILL_READ].append(waiter)
+        urgent, patient = (next((one for one in line if self._has_room(*one[1:])), None) for line in lines)
+        pod_class = self._share.choose(incremental=urgent is not None, backfill=patient is not None)
+        if pod_class is None:
+            return None
+        if patient is not None:  # else it had no room for this turn
+            lines[pod_class].pop()
+            self._share.record(pod_class, incremental=len(lines[0]), backfill=len(lines[1]))
+        return urgent if pod_class is PodClass.INCREMENTAL else patient
 
     async def _take(self, settings: Mapping[str, str] | None) -> Session:
         while self._idle:

@@ -71,13 +71,15 @@ class _Shard:
 class Flight:
     """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
 
-    __slots__ = ("__weakref__", "groups", "is_retried", "pod_class", "stamp", "ts")
+    __slots__ = ("__weakref__", "groups", "is_retried", "leaves_some", "pod_class", "stamp", "ts")
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class
         self.groups: dict[int, dict[Id, Owners]] = {}
         self.is_retried = False
         """Whether keys of it were sent again."""
+        self.leaves_some = False
+        """Whether keys of its class had to wait for the next one when it began."""
         self.stamp = 0
         """The highest seq added before the flight began, so at least the seqs of its touches."""
         self.ts = 0.0
@@ -287,6 +289,7 @@ class InFlight:
         taken = limit - room
         self._waiting[pod_class] -= taken
         self._flying += taken
+        flight.leaves_some = self._waiting[pod_class] > 0
         return flight if taken else None
 
     def _take_group(self, shard: _Shard, which: int, room: int) -> dict[Id, Owners]:

@@ -331,7 +331,7 @@ class Deliverer:
         if not self._may_send(probes=probes):
             outcome.unsent.append(documents.keys)
             return
-        sent = await self._enter(outcome.flight.pod_class, len(documents))
+        sent = await self._enter(outcome.flight, len(documents))
         is_too_large = len(documents) > self._gate.control.documents  # as was found while this waited
         if is_too_large or not self._may_send(probes=probes):
             self._gate.turn_back(sent)
@@ -346,13 +346,14 @@ class Deliverer:
     def _may_send(self, *, probes: bool) -> bool:
         return not self._active_term.is_revoked and (probes or self.sink_breaker.is_closed)
 
-    async def _enter(self, pod_class: PodClass, documents: int) -> Sent:
+    async def _enter(self, flight: Flight, documents: int) -> Sent:
         """Wait until the limits of the tube allow a request. Meanwhile no delivery of the class begins."""
+        pod_class, more = flight.pod_class, flight.leaves_some
         if self._gate.is_open(documents):
-            return await self._gate.enter(pod_class, documents)
+            return await self._gate.enter(pod_class, documents, more=more)
         self.held_up[pod_class] += 1
         try:
-            return await self._gate.enter(pod_class, documents)
+            return await self._gate.enter(pod_class, documents, more=more)
         finally:
             self.held_up[pod_class] -= 1
             self._active_term.attention.set()

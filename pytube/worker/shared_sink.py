@@ -24,7 +24,6 @@ from pytube.config import SinkConfig
 from pytube.errors import ConfigError, PytubeError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.logs import Logger, UserFaults
 from pytube.model import PodClass
-from pytube.pipeline.batches import BackfillShare
 from pytube.pipeline.limits import CongestionControl, Sent, TokenBucket, Verdict
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks import (
@@ -38,6 +37,7 @@ from pytube.sinks import (
     why_no_mark,
     why_no_note,
 )
+from pytube.turns import BackfillShare
 from pytube.worker.services import end
 
 
@@ -64,6 +64,7 @@ class _Waiting:
 
     pod_class: PodClass
     documents: int
+    more: bool
     came: float
     granted: asyncio.Future[Sent] = field(repr=False)
 
@@ -79,7 +80,7 @@ class SinkGate:
         backfill_share: float,
         log: Logger = _LOG,
     ) -> None:
-        """`rate`: documents a second; `backfill_share`: of them while both classes wait."""
+        """`rate`: documents a second; `backfill_share`: of the requests while both classes wait."""
         self.control = control
         self._bucket = None if rate is None else TokenBucket(rate)
         self._share = BackfillShare(backfill_share)
@@ -116,10 +117,13 @@ class SinkGate:
             return False
         return self._bucket is None or self._bucket.wait(documents, time.monotonic()) <= 0
 
-    async def enter(self, pod_class: PodClass, documents: int) -> Sent:
-        """Wait until a request with so many documents may begin; `leave` says that it has ended."""
+    async def enter(self, pod_class: PodClass, documents: int, *, more: bool = False) -> Sent:
+        """Wait until a request with so many documents may begin; `leave` says that it has ended.
+
+        `more`: whether others of the class wait behind it, elsewhere.
+        """
         loop = asyncio.get_running_loop()
-        wanted = _Waiting(pod_class, documents, time.monotonic(), loop.create_future())
+        wanted = _Waiting(pod_class, documents, more, time.monotonic(), loop.create_future())
         self._waiting[pod_class].append(wanted)
         self._grant()
         try:
@@ -236,8 +240,10 @@ class SinkGate:
         return 0.0 if self._bucket is None else self._bucket.wait(chosen.documents, now)
 
     def _let_pass(self, chosen: _Waiting, now: float) -> None:
-        self._share.record(chosen.pod_class, chosen.documents, both_waited=all(self._waiting))
         self._waiting[chosen.pod_class].popleft()
+        incremental, backfill = map(len, self._waiting)
+        incremental += chosen.more and chosen.pod_class is PodClass.INCREMENTAL
+        self._share.record(chosen.pod_class, incremental=incremental, backfill=backfill)
         if self._bucket is not None:
             self._bucket.take(chosen.documents, now)
         self.in_flight += 1

@@ -16,10 +16,11 @@ from pytube.errors import DatabaseUnavailable, NotLeader, ParkLimitReached
 from pytube.events import MeterRead, Parked, SinkDelays, TubeStopped
 from pytube.faults import Point, fault
 from pytube.model import Id, Key, Pod, PodClass
-from pytube.pipeline.batches import BackfillShare, by_shard, high_average, keys_of
+from pytube.pipeline.batches import by_shard, high_average, keys_of
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.sources.pods import FailedKey, ParkItem, TubeSource
+from pytube.turns import BackfillShare
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.delivery import Deliverer, Outcome
@@ -283,7 +284,11 @@ class TubeWorker(PartitionWorker[Pod]):
         flight = self.machine.take(chosen, min(self._deliverer.size.keys, self._gate.control.documents))
         if flight is None:
             return None
-        self._share.record(chosen, len(flight), both_waited=bool(incremental and backfill))
+        incremental, backfill = (
+            min(keys, self.machine.waiting(pod_class))
+            for pod_class, keys in zip(_CLASSES, (incremental, backfill), strict=True)
+        )
+        self._share.record(chosen, incremental=incremental, backfill=backfill)
         if not self._not_before:  # as nearly always
             return flight, flight.by_shard()
         return flight, self._put_off(flight)

@@ -71,12 +71,38 @@ async def test_live_changes_pass_before_backfill_that_came_first() -> None:
 async def test_backfill_has_its_share_while_live_changes_never_end() -> None:
     line = Line(gate_of(requests=1, share=0.2))
     await line.join("first")
-    await line.join("backfill", LATER)
+    await line.join("backfill", LATER, documents=100)
+    await line.join("live")
     for number in range(12):
         await line.join(f"live {number}")
         line.gate.leave()
         await asyncio.sleep(0)
     assert "backfill" in line.passed[4:7], line.passed
+
+
+async def test_a_stream_of_live_changes_that_comes_request_by_request_is_no_trickle() -> None:
+    gate = gate_of(requests=1, share=0.2)
+    await gate.enter(NOW, 100)
+    live, later = [], [asyncio.create_task(gate.enter(LATER, 100)) for _ in range(9)]
+    for _ in range(20):
+        live.append(asyncio.create_task(gate.enter(NOW, 100, more=True)))
+        await asyncio.sleep(0)
+        gate.leave()
+        await asyncio.sleep(0)
+    assert sum(task.done() for task in later) == 4
+    for task in (*live, *later):
+        task.cancel()
+
+
+async def test_backfill_has_its_share_again_and_again_however_few_documents_live_changes_have() -> None:
+    line = Line(gate_of(requests=1, share=0.2))
+    for name, pod_class in [("first", NOW), ("backfill", LATER), ("backfill", LATER), ("live", NOW)]:
+        await line.join(name, pod_class, documents=1 if pod_class is NOW else 100)
+    for _ in range(12):
+        await line.join("live")
+        line.gate.leave()
+        await asyncio.sleep(0)
+    assert line.passed.count("backfill") == 2, line.passed
 
 
 async def test_a_request_that_is_called_off_holds_up_nobody() -> None:

@@ -254,11 +254,35 @@ def test_each_in_the_order_of_their_coming_and_backfills_last(size: int, uses: l
         for at, borrower in enumerate(order):
             overtaken = [one for one in in_turn[: in_turn.index(borrower)] if one not in order[:at]]
             # Statements overtake reads while there are as many reads as there may be.
-            assert not overtaken or (
-                borrower.use is Use.STATEMENT and all(one.use is not Use.STATEMENT for one in overtaken)
+            assert (
+                not overtaken
+                or (borrower.use is Use.STATEMENT and all(one.use is not Use.STATEMENT for one in overtaken))
+                or (borrower.use is Use.BACKFILL_READ and _others_in_a_row(order[:at]) >= 4)
             )
 
     asyncio.run(check())
+
+
+def _others_in_a_row(order: list[Borrower]) -> int:
+    """How many were first since the last read for a backfill."""
+    return next((n for n, one in enumerate(reversed(order)) if one.use is Use.BACKFILL_READ), len(order))
+
+
+async def test_backfills_have_a_share_of_the_turns_while_urgent_reads_never_end() -> None:
+    opener = Opener(1)
+    order: list[Borrower] = []
+    borrowers = [Borrower(opener, Use.READ, order=order) for _ in range(2)]
+    await turn_over()
+    patient = [Borrower(opener, Use.BACKFILL_READ, order=order) for _ in range(3)]
+    for _ in range(15):
+        borrowers.append(Borrower(opener, Use.READ, order=order))
+        await turn_over()
+        order[-1].let_go()
+        await turn_over()
+    assert sum(one in order for one in patient) == 3, [one.use.name for one in order]
+    for borrower in (*borrowers, *patient):
+        borrower.let_go()
+    await asyncio.gather(*(borrower.task for borrower in (*borrowers, *patient)))
 
 
 async def test_an_urgent_one_that_comes_later_overtakes_those_that_can_wait() -> None:
