@@ -92,7 +92,7 @@ BEGIN
                 tube_leaders_renew tube_lease_leave tube_lease_tick tube_lease_ticks tube_pause_reason tube_pods_delete
                 tube_pods_fail tube_pods_mark tube_pods_park tube_pods_purge tube_pods_reset tube_pods_sql tube_pods_stop
                 tube_pods_unpark tube_sampled tube_settle_done tube_settle_writers tube_sink_accept tube_sink_note
-                tube_sleep tube_source_check tube_step_end tube_step_take tube_stream_purge tube_sweep_end
+                tube_sleep tube_source_check tube_source_note tube_step_end tube_step_take tube_stream_purge tube_sweep_end
                 tube_sweep_ready tube_sweep_touch tube_sync tube_verified tube_wake tube_wakes'),
             -- What looks at all of it, but for the payloads of pods.
             ('worker monitor', 'outbox_parked outbox_resting outbox_stats tube_applied tube_audit_list tube_backfill_list

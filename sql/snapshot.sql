@@ -1553,6 +1553,10 @@ CREATE FUNCTION tube.tube_private_is_swept(att tube.tube_attachment) RETURNS boo
     LANGUAGE sql STABLE
     AS c38849eb7fac357d;
 
+CREATE FUNCTION tube.tube_private_keep_note(tube text, at_least bigint, id uuid) RETURNS bigint
+    LANGUAGE sql
+    AS 3ebfe89d97972df8;
+
 CREATE FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) RETURNS boolean
     LANGUAGE plpgsql STABLE
     AS b7328b996dce5132;
@@ -1676,6 +1680,10 @@ CREATE FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, p
 CREATE FUNCTION tube.tube_private_lock_touch(tbl regclass) RETURNS void
     LANGUAGE sql
     AS efcff513ef32f91d;
+
+CREATE FUNCTION tube.tube_private_lost_note(note text) RETURNS TABLE(tube text, number bigint, id uuid)
+    LANGUAGE sql
+    AS 294bc3f11a3109f8;
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
@@ -2130,9 +2138,9 @@ CREATE FUNCTION tube.tube_private_source(OUT system_identifier bigint, OUT timel
     LANGUAGE plpgsql
     AS 84d9be7546d1060a;
 
-CREATE FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint) RETURNS text
+CREATE FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint, note text) RETURNS text
     LANGUAGE sql
-    AS ec9b2f42e7f17b17;
+    AS f1364b59cec0d9d7;
 
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
@@ -2375,13 +2383,20 @@ CREATE FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer
 
 COMMENT ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) IS 'Registers a leader as sleeping, so that writers NOTIFY it.';
 
-CREATE FUNCTION tube.tube_source_check(seen_seq bigint DEFAULT NULL::bigint) RETURNS text
+CREATE FUNCTION tube.tube_source_check(seen_seq bigint DEFAULT NULL::bigint, note text DEFAULT NULL::text) RETURNS text
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '1s'
-    AS 1e373239bbf43cfc;
+    AS ab593e5d63aba825;
 
-COMMENT ON FUNCTION tube.tube_source_check(seen_seq bigint) IS 'Checks whether server, timeline and database are as before. If not, lists all copies as unverified, and returns the difference once. Moves tube_seq beyond seen_seq.';
+COMMENT ON FUNCTION tube.tube_source_check(seen_seq bigint, note text) IS 'Checks whether server, timeline and database are as before, with the commit of the note. If not, lists all copies as unverified, and returns the difference once. Moves tube_seq beyond seen_seq.';
+
+CREATE FUNCTION tube.tube_source_note(in_tube text) RETURNS text
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS b462880db083ab71;
+
+COMMENT ON FUNCTION tube.tube_source_note(in_tube text) IS 'Commits an id and returns it, for the note that a worker then leaves at the sink.';
 
 CREATE FUNCTION tube.tube_stats() RETURNS TABLE(tube text, predicate text, partition integer, shards integer, inc_count text, inc_min_seq bigint, inc_max_seq bigint, inc_min_ts timestamp with time zone, inc_max_ts timestamp with time zone, backfill_count text, backfill_min_seq bigint, backfill_max_seq bigint, backfill_min_ts timestamp with time zone, backfill_max_ts timestamp with time zone, control_count text, parked text, shard_list text)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2502,7 +2517,7 @@ COMMENT ON FUNCTION tube.tube_undelivered(tube text, up_to bigint) IS 'Lists par
 CREATE FUNCTION tube.tube_unverified_list(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, cause text, since timestamp with time zone, is_certain boolean, detail text)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 37939f205dc19df7;
+    AS 4cd8a2912b07878a;
 
 COMMENT ON FUNCTION tube.tube_unverified_list(in_tube text) IS 'Lists copies to verify and outboxes to acknowledge, because the source changed or a sample found differences.';
 
@@ -2751,7 +2766,9 @@ CREATE TABLE tube.tube_sink (
     tube text NOT NULL,
     mark text,
     seen boolean DEFAULT false NOT NULL,
-    emptied_at timestamp with time zone
+    emptied_at timestamp with time zone,
+    notes uuid[] DEFAULT '{}'::uuid[] NOT NULL,
+    last_note bigint DEFAULT 0 NOT NULL
 );
 
 CREATE TABLE tube.tube_sleeper (
@@ -3785,6 +3802,8 @@ GRANT ALL ON FUNCTION tube.tube_private_is_root(att tube.tube_attachment) TO tub
 
 REVOKE ALL ON FUNCTION tube.tube_private_is_swept(att tube.tube_attachment) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_keep_note(tube text, at_least bigint, id uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) FROM PUBLIC;
@@ -3820,6 +3839,8 @@ GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions inte
 GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_touch(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_lost_note(note text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_make(tube text) FROM PUBLIC;
 
@@ -4051,7 +4072,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_some_keys(keys text[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_source(OUT system_identifier bigint, OUT timeline integer, OUT sequence oid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint, note text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_stale_attachments() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_stale_attachments() TO tube_admin;
@@ -4187,9 +4208,13 @@ REVOKE ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition 
 GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_sleep(tube text, partitions integer, partition integer, leader_id uuid) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_source_check(seen_seq bigint) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_source_check(seen_seq bigint) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_source_check(seen_seq bigint) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_source_check(seen_seq bigint, note text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_source_check(seen_seq bigint, note text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_source_check(seen_seq bigint, note text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_source_note(in_tube text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_source_note(in_tube text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_source_note(in_tube text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_stats() FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_stats() TO tube_admin;

@@ -260,10 +260,10 @@ class Marked(Protocol):
 class Noting(Protocol):
     """What a sink offers in addition to `Marked` if it keeps short texts beside the documents.
 
-    Workers note there how far the source was when they last read something. A source that is behind that has
-    lost commits, which it can't know if it was put back while no worker ran. There is a text for each source,
-    since several may deliver into one place: `key` names it, in at most 200 printable characters of ASCII,
-    without spaces.
+    Workers note there how far the source was when they last read something, and an id of a commit just
+    before. A source that is behind that, or without it, has lost commits, which it can't know if it was put
+    back while no worker ran. There is a text for each source, since several may deliver into one place: `key`
+    names it, in at most 200 printable characters of ASCII, without spaces.
 
     It may have `cannot_note()`: why it keeps none as it is configured; None when it does.
     """

@@ -21,7 +21,8 @@ INCARNATION: Final = """
 """
 
 # Whether the server was replaced or restored; the answer is for the first who finds it.
-SOURCE_CHECK: Final = "SELECT tube_source_check(%(seen_seq)s)"
+SOURCE_CHECK: Final = "SELECT tube_source_check(%(seen_seq)s, %(note)s)"
+SOURCE_NOTE: Final = "SELECT tube_source_note(%(tube)s)"
 
 PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"
 

@@ -3,10 +3,11 @@
 A Redis that comes back empty accepts documents as before. Postgres keeps the marks by which a sink is known,
 see `sql/tubes/sinks.sql`.
 
-Beside the mark stands a note: how far the source was when something was last read of it. A source that was
-put back while no worker ran does not know it; then it is behind the note. All processes look at it, and
-whichever finds it unchanged since its last look leaves a new one: the same process each time, while it runs.
-A fixed partition's would not do, as nothing may be read of that partition.
+Beside the mark stands a note: how far the source was when something was last read of it, and an id that was
+committed there before. A source that was put back while no worker ran does not know it; then it is behind
+the note, or, having passed it again, does not have the id. All processes look at it before they leave
+another one, and whichever finds it unchanged since its last look leaves one: the same process each time,
+while it runs. A fixed partition's would not do, as nothing may be read of that partition.
 
 A sample of each tube's copy is compared with the source now and then, by the rules of `pytube verify`. The
 process that delivers the first partition of a tube does it, so that one does. When the last sample ended
@@ -167,26 +168,31 @@ class SinkMarks:
             return
         noted = self._noted.get(tube.name)
         if noted is None:
-            held = _seq_of(await notes.read_note(self._source))
-            if held and not await self._database.compare_source(held):
+            held, commit = _parsed(await notes.read_note(self._source))
+            if held and not await self._database.compare_source(held, commit):
                 return
             self._noted[tube.name] = _Noted(held, float("-inf"))
         elif time.monotonic() >= noted.at + NOTE_INTERVAL:
-            await self._leave_note(notes, noted, is_last=False)
+            await self._leave_note(tube.name, notes, noted, is_last=False)
 
-    async def _leave_note(self, notes: Noting, noted: _Noted, *, is_last: bool) -> None:
+    async def _leave_note(self, name: str, notes: Noting, noted: _Noted, *, is_last: bool) -> None:
         """Leave one, unless another process does so, or has left a later one."""
         noted.at = time.monotonic()
         source, before = self._source, noted.seq
-        noted.seq = _seq_of(await notes.read_note(source))
+        noted.seq, commit = _parsed(await notes.read_note(source))
+        is_down = bool(self._database.down_for)
+        if noted.seq and not is_down and not await self._database.compare_source(noted.seq, commit):
+            return
         seq = self._database.seen_seq
         if seq > noted.seq and (is_last or noted.seq <= before):
-            await notes.write_note(source, f"seq {seq}")
+            if not is_down:  # or else only the seq is newer than in the note before
+                commit = await self._pool.value(queries.SOURCE_NOTE, {"tube": name})
+            await notes.write_note(source, f"seq {seq} {commit or ''}".rstrip())
             noted.seq = seq
 
     async def _leave_last_notes(self) -> None:
         leaving = [
-            self._look_once_more(notes, noted)
+            self._look_once_more(name, notes, noted)
             for name, noted in self._noted.items()
             if (notes := self._tubes[name].shared_sink.notes) is not None
         ]
@@ -194,9 +200,9 @@ class SinkMarks:
             async with asyncio.timeout(_NOTE_PATIENCE):
                 await asyncio.gather(*leaving)
 
-    async def _look_once_more(self, notes: Noting, noted: _Noted) -> None:
+    async def _look_once_more(self, name: str, notes: Noting, noted: _Noted) -> None:
         with suppress(Exception):  # the note before is still there
-            await self._leave_note(notes, noted, is_last=True)
+            await self._leave_note(name, notes, noted, is_last=True)
 
 
 @dataclass(slots=True)
@@ -205,12 +211,12 @@ class _Noted:
     at: float
 
 
-def _seq_of(note: str | None) -> int:
-    """How far the source was by a note; 0 for none, and for a text that is not a valid seq."""
-    digits = (note or "").removeprefix("seq ")
+def _parsed(note: str | None) -> tuple[int, str | None]:
+    """How far the source was by a note, and what that names; 0 for none, and for a text without a seq."""
+    digits, _, commit = (note or "").removeprefix("seq ").partition(" ")
     if not (digits.isdecimal() and len(digits) <= len(str(_GREATEST_SEQ))):
-        return 0
-    return seq if (seq := int(digits)) <= _GREATEST_SEQ else 0
+        return 0, None
+    return seq if (seq := int(digits)) <= _GREATEST_SEQ else 0, commit or None
 
 
 def _reason(held: str | None) -> str:

@@ -244,14 +244,14 @@ class Database:
             is_checked = is_checked or await self._check_source(session)
             await asyncio.sleep(self._receive_deadline / 5)
 
-    async def _check_source(self, session: Queries, noted: int = 0) -> bool:
+    async def _check_source(self, session: Queries, noted: int = 0, note: str | None = None) -> bool:
         """Record and report that the source was replaced or restored; returns whether that is known.
 
-        `noted` is how far it was by a note at a sink: it counts for this look alone.
+        `noted` is how far it was by a note at a sink, `note` what that names: they count for this look alone.
         """
         seen_seq = max(self.seen_seq, noted)
         try:
-            change = await session.value(queries.SOURCE_CHECK, {"seen_seq": seen_seq or None})
+            change = await session.value(queries.SOURCE_CHECK, {"seen_seq": seen_seq or None, "note": note})
         except (StatementFailed, UsageError) as error:
             self._warn_once("source_unchecked", error)  # terms are renewed all the same
             return False
@@ -261,13 +261,15 @@ class Database:
             self.emit(SourceChanged(change))
         return True
 
-    async def compare_source(self, seq: int) -> bool:
-        """Have it noted and logged if the source is behind `seq`, a note at a sink; whether that is known.
+    async def compare_source(self, seq: int, note: str | None) -> bool:
+        """Have it noted and logged if the source is behind a note at a sink, or without what that names.
+
+        Returns whether that is known.
 
         Raises:
             DatabaseUnavailable: it can't be asked.
         """
-        return await self._check_source(self.pool, seq)
+        return await self._check_source(self.pool, seq, note)
 
     async def _renew_all(self, session: Session) -> None:
         """Renew all terms in one statement: over a slow network, one by one would be too late."""

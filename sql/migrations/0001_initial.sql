@@ -356,7 +356,9 @@ CREATE TABLE :"schema".tube_sink (
     tube       text        PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     mark       text,       -- what the sink is known by; NULL: nothing yet, or it was emptied and is not being filled
     seen       boolean     NOT NULL DEFAULT false, -- whether the sink has shown this mark
-    emptied_at timestamptz -- when it was noticed that the sink had lost its documents; NULL: it has them
+    emptied_at timestamptz, -- when it was noticed that the sink had lost its documents; NULL: it has them
+    notes      uuid[]      NOT NULL DEFAULT '{}', -- what the last notes at the sink name, the newest last
+    last_note  bigint      NOT NULL DEFAULT 0     -- the number of the newest
 );
 
 -- A partition whose terms end by the same failure, one after the other; no row while they don't. It outlives its terms.

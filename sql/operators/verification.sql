@@ -4,6 +4,11 @@
 -- The source may have lost commits that the copy already has: after an asynchronous failover, a restore, pg_upgrade. The
 -- database knows which server and timeline it was seen on (tube_source); a promoted standby and a restored database bring
 -- that row along, so that the next look finds the difference. A planned switchover loses nothing and looks the same.
+--
+-- Disks that were put back bring nothing new along. So workers leave at a sink a note of a commit that they made here just before:
+-- a random id, of which the last 100 of each tube are kept, and its number. A note whose id is missing here, though its number
+-- is not below all that are kept, is of a commit that was lost. A sink that was put back shows an earlier note, which is here
+-- or below. A tube that was dropped and made again has another number in tube_registry: older notes say nothing of it.
 
 -- tube_private_source: which server and history this database is of now; NULL where this server does not say.
 -- Managed servers may refuse these functions, or have no WAL that they could report. A standby has no separate timeline, so
@@ -32,9 +37,12 @@ $$;
 
 -- tube_private_source_change: how the source differs from the recorded one, in words; NULL when it does not.
 -- Arguments: seen_seq: the greatest seq of a pod that a worker has read; NULL: it has read none. last_seq: the last that was drawn.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_source_change(seen_seq bigint, last_seq bigint) RETURNS text
+--   note: what a note at a sink names; NULL: nothing.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_source_change(seen_seq bigint, last_seq bigint, note text) RETURNS text
 LANGUAGE sql AS $$
     SELECT nullif(concat_ws('; ',
+        (SELECT format('the note at the sink of %s is of a commit that this database does not have', l.tube)
+            FROM tube_private_lost_note(note) AS l),
         CASE WHEN seen_seq > last_seq
             THEN format('tube_seq is at %s, and a worker had read seq %s', last_seq, seen_seq) END,
         CASE WHEN n.system_identifier <> k.system_identifier
@@ -45,25 +53,66 @@ LANGUAGE sql AS $$
     FROM tube_private_source() AS n LEFT JOIN tube_source AS k ON true
 $$;
 
+-- tube_private_lost_note: what a note names, if its commit is lost; no row otherwise, or for a text that no worker left.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_lost_note(note text) RETURNS TABLE (tube text, number bigint, id uuid)
+LANGUAGE sql AS $$
+    SELECT r.tube, p.parts[2]::bigint, p.parts[3]::uuid
+    FROM regexp_match(note, '^(\d{1,18}):(\d{1,18}):([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$') AS p (parts)
+    JOIN tube_registry AS r ON r.number = p.parts[1]::bigint
+    LEFT JOIN tube_sink AS s ON s.tube = r.tube
+    WHERE p.parts[3]::uuid <> ALL (coalesce(s.notes, '{}'))
+        AND p.parts[2]::bigint > coalesce(s.last_note - cardinality(s.notes), 0)
+$$;
+
+-- tube_private_keep_note: keeps an id under the next number, which it returns; at_least: it is greater than that, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_keep_note(tube text, at_least bigint, id uuid) RETURNS bigint
+LANGUAGE sql AS $$
+    INSERT INTO tube_sink AS s (tube, notes, last_note) VALUES ($1, ARRAY[$3], $2 + 1)
+    ON CONFLICT (tube) DO UPDATE
+    SET notes = (s.notes || $3)[greatest(1, cardinality(s.notes) - 98):], last_note = greatest(s.last_note, $2) + 1
+    RETURNING last_note
+$$;
+
+-- Arguments: in_tube: whose sink the note is left at, after this call.
+-- Result: what the note is to name, committed for good: tube_source_check finds it, unless that commit is lost.
+-- Errors: TU102 unknown tube; TU111. Locks: the tube's row in tube_sink.
+-- A lost answer: call again; it is another one.
+CREATE OR REPLACE FUNCTION :"schema".tube_source_note(in_tube text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(in_tube);
+    id CONSTANT uuid := gen_random_uuid();
+BEGIN
+    IF current_setting('synchronous_commit') <> 'remote_apply' THEN
+        PERFORM set_config('synchronous_commit', 'on', true); -- the note must not outlive the commit in a crash
+    END IF;
+    RETURN format('%s:%s:%s', reg.number, tube_private_keep_note(reg.tube, 0, id), id);
+END
+$$;
+COMMENT ON FUNCTION :"schema".tube_source_note IS
+    'Commits an id and returns it, for the note that a worker then leaves at the sink.';
+
 -- Ids of outboxes are of tube_seq. Numbers up to seen_seq are drawn no more, so that consumers who go by the id alone do
 -- not take a new record for a lost one; numbers drawn before the first worker came are left.
 -- Arguments: seen_seq: the greatest seq or id that the caller has read: if tube_seq is below, its commit is gone; or NULL.
+--   note: what a note at a sink names, as of tube_source_note; NULL: nothing.
 -- Result: how the source differs from the recorded one, the first time that a worker looks; NULL otherwise, and on a server
 --   that takes no writes.
 -- Locks: none while all is as it was. Otherwise the only row of tube_source, until the transaction ends, and as of
 --   tube_seq_advance if they can be had.
 -- A lost answer: call again; then the rows are there, and the result is NULL.
 -- Errors: 55P03.
-CREATE OR REPLACE FUNCTION :"schema".tube_source_check(seen_seq bigint = NULL) RETURNS text
+CREATE OR REPLACE FUNCTION :"schema".tube_source_check(seen_seq bigint = NULL, note text = NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
     last_seq CONSTANT bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE s.last_value - 1 END FROM tube_seq AS s);
+    is_lost boolean;
     change text;
 BEGIN
     IF pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN
         RETURN NULL;
     END IF;
-    change := tube_private_source_change(seen_seq, last_seq);
+    change := tube_private_source_change(seen_seq, last_seq, note);
     IF change IS NULL AND EXISTS (SELECT FROM tube_source) THEN
         RETURN NULL;
     END IF;
@@ -72,13 +121,15 @@ BEGIN
     END IF;
     INSERT INTO tube_source AS s (one) VALUES (true) ON CONFLICT DO NOTHING;
     PERFORM FROM tube_source FOR NO KEY UPDATE;
-    change := tube_private_source_change(seen_seq, last_seq); -- another session may have been faster
+    change := tube_private_source_change(seen_seq, last_seq, note); -- another session may have been faster
+    PERFORM tube_private_keep_note(l.tube, l.number, l.id) FROM tube_private_lost_note(note) AS l; -- reported once
+    is_lost := FOUND OR coalesce(seen_seq > last_seq, false);
     UPDATE tube_source AS s
     SET system_identifier = coalesce(n.system_identifier, s.system_identifier),
         timeline = coalesce(n.timeline, s.timeline), sequence = n.sequence, seen_at = clock_timestamp()
     FROM tube_private_source() AS n;
     INSERT INTO tube_unverified AS u (tube, cause, is_certain, detail)
-    SELECT r.tube, 'source', coalesce(seen_seq > last_seq, false),
+    SELECT r.tube, 'source', is_lost,
         concat(change, CASE WHEN r.kind = 'outbox' THEN -- NULL unless this server was promoted since its start
             '; the last commit that it has is of ' || to_char(
                 pg_last_xact_replay_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US "UTC"') END)
@@ -101,8 +152,8 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_source_check IS
-    'Checks whether server, timeline and database are as before. If not, lists all copies as unverified, and '
-    'returns the difference once. Moves tube_seq beyond seen_seq.';
+    'Checks whether server, timeline and database are as before, with the commit of the note. If not, lists all copies as '
+    'unverified, and returns the difference once. Moves tube_seq beyond seen_seq.';
 
 -- Arguments: in_tube, or NULL for all tubes and outboxes.
 -- Result: a row per tube or outbox and cause. cause: source (it was replaced or restored) or sample (one has found keys that differ).
@@ -117,7 +168,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WHERE in_tube IS NULL OR u.tube = in_tube
     UNION ALL
     SELECT r.tube, 'source', clock_timestamp(), false, c.change
-    FROM (SELECT tube_private_source_change(NULL, NULL) WHERE EXISTS (SELECT FROM tube_source)) AS c (change)
+    FROM (SELECT tube_private_source_change(NULL, NULL, NULL) WHERE EXISTS (SELECT FROM tube_source)) AS c (change)
     JOIN tube_registry AS r ON c.change IS NOT NULL AND r.companion_of IS NULL AND (in_tube IS NULL OR r.tube = in_tube)
     WHERE NOT EXISTS (SELECT FROM tube_unverified AS u WHERE u.tube = r.tube AND u.cause = 'source')
     ORDER BY 1, 2

@@ -189,8 +189,11 @@ def copied(source: TestServer, folder: Path) -> Path:
     return folder / "earlier"
 
 
-def test_data_put_back_while_no_worker_ran(source: TestServer, copy: str, tmp_path: Path) -> None:
-    """No timeline and no identifier tells of it: what was noted at the sink does."""
+@pytest.mark.parametrize("passes", [False, True], ids=["behind", "passed"])
+def test_data_put_back_while_no_worker_ran(
+    source: TestServer, copy: str, tmp_path: Path, *, passes: bool
+) -> None:
+    """No timeline and no identifier tells of it: what was noted at the sink does, wherever `tube_seq` is."""
     with source.database(installed=True) as dsn:
         make_table(dsn, "items", 4)
         with Fleet(dsn, tmp_path, sink_options=SINK.format(dsn=copy)) as fleet:
@@ -207,16 +210,27 @@ def test_data_put_back_while_no_worker_ran(source: TestServer, copy: str, tmp_pa
             assert unverified(fleet) == [], "a start of the server is no loss"
             fleet.wait_until(lambda: note(copy) is not None, "it left a note")
             assert fleet.terminate() == [0]
+            lost_at = last_seq(fleet)
             put_back(source, earlier)
+            if passes:
+                fleet.change(*(f"UPDATE public.items SET n = n + 1 WHERE id = {n}" for n in range(2 * LOST)))
+            assert (last_seq(fleet) > lost_at) is passes
             fleet.start(1)
             found = wait_for_finding(fleet, is_certain=True)
-            assert "tube_seq is at " in found["detail"]
+            assert "the note at the sink of items is of a commit" in found["detail"]
+            assert ("tube_seq is at " in found["detail"]) is not passes
             assert len(told(fleet)) == 1
             assert "fail copy of items: the source lost commits" in run(fleet, "doctor")[1]
             fleet.wait_for_leaders({1})
             verify_to_the_end(fleet, differs=True)
             assert_equal(fleet, copy)
             assert fleet.terminate() == [0]
+
+
+def last_seq(fleet: Fleet) -> int:
+    ((value,),) = fleet.query("SELECT last_value FROM tube_seq")
+    assert isinstance(value, int)
+    return value
 
 
 def note(copy: str) -> str | None:

@@ -50,8 +50,9 @@ FUNCTIONS = by_callers(
         tube_lease_leave tube_lease_tick tube_lease_ticks tube_pause_reason tube_pods_delete
         tube_pods_fail tube_pods_mark tube_pods_park tube_pods_purge tube_pods_reset tube_pods_sql
         tube_pods_stop tube_pods_unpark tube_sampled tube_settle_done tube_settle_writers tube_sink_accept
-        tube_sink_note tube_sleep tube_source_check tube_step_end tube_step_take tube_stream_purge
-        tube_sweep_end tube_sweep_ready tube_sweep_touch tube_sync tube_verified tube_wake tube_wakes
+        tube_sink_note tube_sleep tube_source_check tube_source_note tube_step_end tube_step_take
+        tube_stream_purge tube_sweep_end tube_sweep_ready tube_sweep_touch tube_sync tube_verified tube_wake
+        tube_wakes
         """,
     ),
     (

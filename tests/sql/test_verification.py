@@ -41,8 +41,14 @@ def tubes(conn: Conn) -> Conn:
     return conn
 
 
-def check(conn: Conn, seen_seq: int | None = None) -> str | None:
-    value: str | None = scalar(conn, "SELECT tube_source_check(%s)", (seen_seq,))
+def check(conn: Conn, seen_seq: int | None = None, note: str | None = None) -> str | None:
+    value: str | None = scalar(conn, "SELECT tube_source_check(%s, %s)", (seen_seq, note))
+    return value
+
+
+def commit(conn: Conn, tube: str = "a") -> str:
+    """What a note names that is then left at the sink."""
+    value: str = scalar(conn, "SELECT tube_source_note(%s)", (tube,))
     return value
 
 
@@ -113,6 +119,91 @@ def test_a_sequence_that_is_behind_is_certain(tubes: Conn) -> None:
     assert listed(tubes) == [(name, "source", True) for name in ("a", "b", "o")]
     assert scalar(tubes, "SELECT nextval('tube_seq')") == 4712, "what was read is not drawn again"
     assert check(tubes, 4800), "another worker has read more"
+
+
+# --- notes ----------------------------------------------------------------------------------------
+
+
+def put_back(conn: Conn) -> None:
+    """As by disks of an earlier time: all of now goes."""
+    conn.execute("ROLLBACK TO SAVEPOINT earlier")
+
+
+def test_what_was_committed_before_a_note_is_here(tubes: Conn) -> None:
+    """Also before an earlier note than the last: a worker was killed before it left that."""
+    notes = [commit(tubes) for _ in range(3)]
+    assert len(set(notes)) == 3
+    assert [check(tubes, note=note) for note in notes] == [None] * 3
+    assert listed(tubes) == []
+
+
+@pytest.mark.parametrize("later", [0, 1, 5, 99])
+def test_a_note_of_a_commit_that_is_gone_is_certain(tubes: Conn, later: int) -> None:
+    """However many notes other workers have left since then, who had not seen it, and whatever the seqs."""
+    with tubes.transaction():
+        commit(tubes)
+        tubes.execute("SAVEPOINT earlier")
+        lost = [commit(tubes) for _ in range(3)]
+        put_back(tubes)
+        for _ in range(later):
+            commit(tubes)
+    assert (
+        check(tubes, 0, lost[-1])
+        == "the note at the sink of a is of a commit that this database does not have"
+    )
+    assert listed(tubes) == [(name, "source", True) for name in ("a", "b", "o")]
+    assert check(tubes, 0, lost[-1]) is None, "told once"
+    assert check(tubes, note=commit(tubes)) is None
+
+
+def test_the_seqs_are_told_where_they_say_something(tubes: Conn) -> None:
+    with tubes.transaction():
+        tubes.execute("SAVEPOINT earlier")
+        lost = commit(tubes)
+        put_back(tubes)
+    told = check(tubes, 4711, lost)
+    assert told is not None
+    assert told.startswith(
+        "the note at the sink of a is of a commit that this database does not have; tube_seq is at "
+    )
+
+
+def test_a_sink_that_was_put_back_is_no_loss(tubes: Conn) -> None:
+    """Its note is here still, or was forgotten: also of a source that had lost commits before."""
+    with tubes.transaction():
+        known = [commit(tubes)]
+        tubes.execute("SAVEPOINT earlier")
+        lost = [commit(tubes) for _ in range(3)][1]
+        put_back(tubes)
+    assert check(tubes, note=lost) is not None
+    known.append(lost)
+    for _ in range(21):
+        known += [commit(tubes) for _ in range(5)]
+        assert [note for note in known if check(tubes, note=note) is not None] == []
+    assert scalar(tubes, "SELECT cardinality(notes) FROM tube_sink") == 100
+
+
+def test_a_tube_that_was_made_again_has_other_notes(tubes: Conn) -> None:
+    """Of the same name, with the same sink; one of another tube at that sink says what it said."""
+    notes = [commit(tubes), commit(tubes, "b")]
+    tubes.execute("SELECT tube_ensure_absent('a'), tube_ensure_exists('a')")
+    assert [check(tubes, note=note) for note in (*notes, commit(tubes))] == [None] * 3
+    tubes.execute("UPDATE tube_sink SET notes = '{}', last_note = 0 WHERE tube = 'b'")
+    assert check(tubes, note=notes[1]) is not None
+
+
+@pytest.mark.parametrize(
+    "note", ["", "by hand", "1:2", "1:2:3", f"{'9' * 30}:1:{'0' * 36}", f"1:1:{'-' * 36}"]
+)
+def test_what_no_worker_has_left_says_nothing(tubes: Conn, note: str) -> None:
+    assert check(tubes, note=note) is None
+
+
+def test_what_a_note_names_is_on_disk(tubes: Conn) -> None:
+    with tubes.transaction():
+        tubes.execute("SET LOCAL synchronous_commit = 'off'")
+        commit(tubes)
+        assert scalar(tubes, "SHOW synchronous_commit") == "on"
 
 
 def test_a_lock_of_the_sequence_does_not_keep_it_from_being_noted(tubes: Conn, any_dsn: str) -> None:

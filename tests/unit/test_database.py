@@ -253,9 +253,9 @@ async def test_a_note_counts_for_one_look(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(renewal.database, "pool", renewal.session)
     renewal.session.tube.source_changes = {9: "tube_seq is at 3, and a worker had read seq 9"}
     renewal.database.seen_seq = 7
-    assert await renewal.database.compare_source(8)
+    assert await renewal.database.compare_source(8, None)
     assert (renewal.told, renewal.database.seen_seq) == ([], 7), "no later look is to fail for what it says"
-    assert await renewal.database.compare_source(9)
+    assert await renewal.database.compare_source(9, None)
     assert renewal.told == [SourceChanged("tube_seq is at 3, and a worker had read seq 9")]
 
 

@@ -33,12 +33,17 @@ class Memory(Queries):
     def __init__(self) -> None:
         self.asked = 0
         self.noted: list[tuple[str, str | None]] = []
+        self.commits: list[str] = []
+        """What notes may name."""
         self.down = False
 
     async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         self.asked += 1
         if self.down:
             raise DatabaseUnavailable("away")
+        if statement == queries.SOURCE_NOTE:
+            self.commits.append(f"commit{len(self.commits) + 1}")
+            return [(self.commits[-1],)]
         if statement != queries.SINK_NOTE:
             return [(name, "mine", OURS) for name in TUBES]
         assert arguments is not None
@@ -79,15 +84,21 @@ class Source:
     def __init__(self, seen_seq: int = 0) -> None:
         self.pool: Queries = Memory()
         self.seen_seq = seen_seq
+        self.down_for = 0.0
+        self.is_known = True
+        """Whether a comparison succeeds."""
         self.compared: list[int] = []
+        self.commits: list[str | None] = []
+        """What the notes named that it was compared with."""
         self.emit: Callable[[Event], None] | None = None
 
     def led(self) -> set[str]:
         return set(TUBES)
 
-    async def compare_source(self, seq: int) -> bool:
+    async def compare_source(self, seq: int, note: str | None) -> bool:
         self.compared.append(seq)
-        return True
+        self.commits.append(note)
+        return self.is_known
 
 
 class Noted(Sinks):
@@ -101,6 +112,7 @@ class Noted(Sinks):
         self.written: list[str] = []
         self.refused: list[Exception] = []
         """What the next calls of `write_note` raise."""
+        self.on_write: Callable[[str], None] | None = None
 
     @property
     def note(self) -> str | None:
@@ -113,6 +125,8 @@ class Noted(Sinks):
     async def write_note(self, key: str, text: str) -> None:
         if self.refused:
             raise self.refused.pop()
+        if self.on_write is not None:
+            self.on_write(text)
         self.written.append(text)
         self.held[key] = text
 
@@ -175,10 +189,69 @@ async def after_looks(sink: Noted, source: Source) -> None:
     await end(task)
 
 
-async def test_the_source_is_compared_once_with_a_note_of_ours() -> None:
+@pytest.mark.parametrize(("note", "commit"), [("seq 4711", None), ("seq 4711 7:1:a", "7:1:a")])
+async def test_the_source_is_compared_with_a_note_of_ours(note: str, commit: str | None) -> None:
+    """Also with one that was left before notes named a commit; once, as the next is due in a minute."""
     source = Source()
-    await after_looks(Noted("seq 4711"), source)
-    assert source.compared == [4711]
+    await after_looks(Noted(note), source)
+    assert set(source.compared) == {4711}
+    assert set(source.commits) == {commit}
+
+
+async def test_no_note_is_replaced_before_the_source_was_compared_with_it() -> None:
+    sink, source = Noted("seq 11 commit0"), Source(seen_seq=12)
+    source.is_known = False
+    await after_looks(sink, source)
+    assert sink.written == []
+    source.is_known = True
+    task = looking(Memory(), {"t0": sink}, [], source)
+    await wait_until_async(lambda: sink.written)
+    await end(task)
+    assert sink.note == "seq 12 commit1"
+
+
+async def test_what_a_note_names_was_committed_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And each names another commit: the last one is not to be of an earlier state than its seq."""
+    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    memory, sink, source = Memory(), Noted(), Source(seen_seq=1)
+    wrong: list[str] = []
+
+    def look(text: str) -> None:
+        if text.split(" ")[2:] != memory.commits[-1:]:
+            wrong.append(text)
+        source.seen_seq += 1
+
+    sink.on_write = look
+    task = looking(memory, {"t0": sink}, [], source)
+    await wait_until_async(lambda: len(sink.written) >= 3)
+    await end(task)
+    assert wrong == []
+    assert sink.written[:3] == ["seq 1 commit1", "seq 2 commit2", "seq 3 commit3"]
+
+
+async def test_a_source_that_is_put_back_under_a_worker_is_compared_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before another note replaces the only one that tells of it."""
+    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    sink, source = Noted(), Source(seen_seq=12)
+    task = looking(Memory(), {"t0": sink}, [], source)
+    await wait_until_async(lambda: "commit1" in source.commits)
+    source.seen_seq = 13
+    source.is_known = False
+    looks = sink.looks
+    await wait_until_async(lambda: sink.looks >= looks + 3)
+    assert sink.note == "seq 12 commit1"
+    await end(task)
+
+
+async def test_without_the_database_the_last_note_names_what_the_one_before_named() -> None:
+    sink, source, memory = Noted(), Source(seen_seq=12), Memory()
+    task = looking(memory, {"t0": sink}, [], source)
+    await wait_until_async(lambda: sink.note is not None)
+    source.seen_seq, source.down_for, memory.down = 13, 3.0, True
+    await end(task)
+    assert sink.note == "seq 13 commit1"
 
 
 @pytest.mark.parametrize(
@@ -193,10 +266,10 @@ async def test_what_is_no_seq_says_nothing(note: str | None) -> None:
 
 async def test_notes_of_another_database_say_nothing_and_stay() -> None:
     """Also of one that was copied from ours, and delivers into the same sink."""
-    sink, source = Noted("seq 4711", of=OTHERS), Source(seen_seq=12)
+    sink, source = Noted("seq 4711 commit7", of=OTHERS), Source(seen_seq=12)
     await after_looks(sink, source)
-    assert source.compared == []
-    assert sink.held == {OURS: "seq 12", OTHERS: "seq 4711"}
+    assert 4711 not in source.compared
+    assert sink.held == {OURS: "seq 12 commit1", OTHERS: "seq 4711 commit7"}
 
 
 async def test_the_last_one_is_left_at_the_end() -> None:
@@ -205,7 +278,7 @@ async def test_the_last_one_is_left_at_the_end() -> None:
     await wait_until_async(lambda: sink.note is not None)
     source.seen_seq = 13
     await end(task)
-    assert sink.note == "seq 13"
+    assert sink.note == "seq 13 commit2"
 
 
 async def test_one_that_could_not_be_left_is_left_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +287,7 @@ async def test_one_that_could_not_be_left_is_left_later(monkeypatch: pytest.Monk
     sink = Noted()
     sink.refused = [SinkUnavailable("away"), SinkUnavailable("away")]
     task = looking(Memory(), {"t0": sink}, [], Source(seen_seq=12))
-    await wait_until_async(lambda: sink.note == "seq 12")
+    await wait_until_async(lambda: sink.note == "seq 12 commit3")
     await end(task)
     assert sink.refused == []
 
@@ -233,7 +306,7 @@ async def test_of_several_processes_one_leaves_notes(monkeypatch: pytest.MonkeyP
     assert len(sink.written) <= 30, sink.written
     await asyncio.gather(*map(end, tasks[:9]))
     sources[9].seen_seq = 1000
-    await wait_until_async(lambda: sink.note == "seq 1000")
+    await wait_until_async(lambda: (sink.note or "").startswith("seq 1000 "))
     await end(tasks[9])
 
 
