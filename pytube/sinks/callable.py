@@ -152,7 +152,7 @@ class CallableSink:
     def _begin(
         self, batch: Batch, slots: asyncio.Semaphore
     ) -> tuple[ThreadCall[Any] | None, asyncio.Future[Any]]:
-        """Begin the call: its thread, if it has one, and what it ends with. The slot is free with its end."""
+        """Begin the call: its thread, if it has one, and its outcome. The slot is free with it."""
         try:
             if slots is not self._slots:
                 raise SinkUnavailable(f"{self.name} was not called: the sink is closed")
