@@ -94,7 +94,7 @@ class Partition:
     """Age of the oldest pod or record; None when none waits."""
     backfill_lag: float | None = None
     companion_of: str | None = None
-    """The tube that is served with it, and whose documents' relations it holds; None: it is no companion."""
+    """The tube that is served with it, and whose documents' relations it holds; None for all others."""
     inserted: int = 0
     """Of the whole tube or outbox, ever; `Queue` has the rates."""
     deleted: int = 0

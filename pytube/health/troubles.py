@@ -417,7 +417,7 @@ def _unled(
 ) -> Iterator[Trouble]:
     """Partitions without a leader: the ones where something waits for long, and the others.
 
-    Those of the tube's companions are among the former where there are any: who serves the one serves the
+    The partitions of its companions are among the former where there are any: who serves the one serves the
     other.
     """
 
@@ -480,7 +480,7 @@ def oldest(row: Partition) -> float | None:
 
 
 def _which(rows: Collection[Partition]) -> str:
-    """Those of companions with the names of these."""
+    """With the name of the companion, if it is of one."""
     found: dict[str, list[int]] = {}
     for row in rows:
         found.setdefault("" if row.companion_of is None else f" of {row.name}", []).append(row.partition)

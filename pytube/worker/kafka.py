@@ -198,7 +198,7 @@ async def report_unreachable(
     instance_id: UUID,
     client_id: str,
 ) -> None:
-    """Say in one database, until cancelled, which clusters this process can't reach, and what it refuses.
+    """Say in one database, until cancelled, which clusters this process can't reach, and its refusals.
 
     Terms can't say so, where that is why nothing is led.
     """

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 USE: Final = "refused"
-"""By it the database tells them from Kafka clusters that can't be reached, among reports of processes."""
+"""Kafka clusters that can't be reached have other uses, in the same table of the database."""
 
 
 class Refusals:
@@ -38,7 +38,7 @@ class Refusals:
         self._found = {name: found for name, found in self._found.items() if name in names}
 
     def report(self) -> list[dict[str, Any]]:
-        """What is to be told, as `tube_kafka_report` takes it."""
+        """The report, as `tube_kafka_report` takes it."""
         now = time.monotonic()
         return [
             {"tube": name, "use": USE, "bootstrap_servers": "", "reason": reason, "seconds": now - since}

@@ -229,7 +229,7 @@ class Reloader:
     ) -> None:
         """Begins nothing. `watched`: the file, if it is taken up whenever it has changed; else `ask` alone
         does that. `refused`: documents that were refused at the start, and why. `again`: as `load`, by the
-        file as it was read last; without a watched file, what is refused is tried by it.
+        file as it was read last; without a watched file, refused tubes are tried by it.
         """
         self._worker = worker
         self._load = load
@@ -258,7 +258,7 @@ class Reloader:
                 continue
             if self._watched is None:
                 if self._again is not None and self._worker.refuses():
-                    await self._try(self._again)  # a GRANT, or `pytube apply`, may have been what it lacked
+                    await self._try(self._again)  # after a GRANT or `pytube apply`, say
                 continue
             before, seen = seen, await in_thread(self._fingerprint)
             is_new = bool(seen) and seen == before and seen != taken

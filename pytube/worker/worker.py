@@ -268,7 +268,7 @@ class Worker:
             return changes
 
     def note_refused(self, reasons: Mapping[str, str]) -> None:
-        """Have the database told that these tubes and outboxes, and no others, are refused, and why."""
+        """Report to the database that these tubes and outboxes, and no others, are refused, and why."""
         self._process.refusals.note(reasons)
 
     def refuses(self) -> bool:
