@@ -66,7 +66,8 @@ class DocumentRefused(Event):
     """A declared document does not fit the tables, or differs from the applied one. The tube continues with
     the old document; without one, its changes wait.
 
-    Remedy: follow the reason and `pytube doctor`, then send SIGHUP; with `--watch` the worker notices.
+    Remedy: follow the reason, which `pytube status` shows, too. The worker looks again every half minute; for
+    a changed file send SIGHUP.
     """
 
     tube: str

@@ -61,10 +61,19 @@ def worker(
             config.outbox(name)
         return config
 
-    config = load()
+    latest = load()
     Asked.note(databases_of(settings))
     wanted = tubes if tubes or outboxes else None
-    config, refused = _resolved(config, wanted)
+
+    def reload() -> tuple[Config, Mapping[str, PytubeError]]:
+        nonlocal latest
+        latest = load()
+        return again()
+
+    def again() -> tuple[Config, Mapping[str, PytubeError]]:
+        return _resolved(latest, wanted)
+
+    config, refused = again()
     _tell(config, refused, tubes, outboxes)
     # Imported late: other commands need neither the worker nor librdkafka.
     from pytube.worker import Worker
@@ -76,7 +85,7 @@ def worker(
     # With neither option: all that is configured.
     chosen = (tubes, outboxes) if tubes or outboxes else (None, None)
     served = Worker(config, chosen[0], outboxes=chosen[1], takes_up=takes_up, refused=refused)
-    served.run_until_signal(lambda: _resolved(load(), wanted), watched=settings.path if watch else None)
+    served.run_until_signal(reload, again=again, watched=settings.path if watch else None)
 
 
 def _resolved(config: Config, wanted: Collection[str] | None) -> tuple[Config, Mapping[str, PytubeError]]:

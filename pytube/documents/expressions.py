@@ -181,7 +181,9 @@ class Expressions:
         text = comparison(f"b.{quoted(there)}", right, f"a.{quoted(here)}", left)
         try:
             self.check_query(f"SELECT FROM {parent.sql} AS a, {table.sql} AS b WHERE {text}", where)
-        except ConfigError:
+        except ConfigError as error:
+            if isinstance(error.__context__, errors.InsufficientPrivilege):
+                raise
             raise ConfigError(
                 f"{where}: {parent.name}.{here} is of type {left.type} and {table.name}.{there} of type "
                 f"{right.type}, which don't compare; join by columns of one type"

@@ -25,7 +25,7 @@ class Kind(enum.StrEnum):
 
     NOT_LED = "not-led"
     """No worker leads the partition, so its changes wait. Remedy: start a worker for the tube or outbox; if
-    one runs, its log has the reason."""
+    one runs and can't serve it, the finding names the reason; else its log does."""
 
     SINK_DOWN = "sink-down"
     """The sink takes nothing; the partition waits, and parks nothing. Remedy: bring the sink up, or correct

@@ -93,6 +93,8 @@ class Partition:
     lag: float | None = None
     """Age of the oldest pod or record; None when none waits."""
     backfill_lag: float | None = None
+    companion_of: str | None = None
+    """The tube that is served with it, and whose documents' relations it holds; None for all others."""
     inserted: int = 0
     """Of the whole tube or outbox, ever; `Queue` has the rates."""
     deleted: int = 0
@@ -129,6 +131,8 @@ class Partition:
     """Seconds until then."""
     sink_emptied_for: float | None = None
     """Since a worker found that the sink of the tube had lost its documents; None: it has them."""
+    is_refilled: bool = False
+    """Whether a backfill that began after that is under way."""
     parked: Count | None = None
     """Keys or records set aside; None when this role may not see them."""
     parked_error: str | None = None
@@ -316,6 +320,17 @@ class Unreachable:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """A tube or an outbox that a running worker is asked to serve, and can't."""
+
+    tube: str
+    client_id: str
+    reason: str
+    host: str | None = None
+    """The Postgres host, where there are several."""
+
+
+@dataclass(frozen=True, slots=True)
 class Back:
     """A worker that reaches Kafka again, and may wait to be elected for a tube or an outbox."""
 
@@ -414,6 +429,8 @@ class HostSample:
     processes: Sequence[Process] = ()
     kafka: Sequence[Unreachable] = ()
     """Kafka clusters that workers can't reach."""
+    refused: Sequence[Refusal] = ()
+    """What running workers can't serve."""
     hindered: Sequence[Hindrance] = ()
     """What slows partitions down that deliver all the same."""
     unseen: Sequence[str] = ()
@@ -447,10 +464,12 @@ class HostSample:
         """The part for some partitions, and for their tubes and outboxes."""
         partitions = [one for one in self.partitions if which(one)]
         names, numbers = {one.name for one in partitions}, {(one.name, one.partition) for one in partitions}
+        served = names | {one.companion_of for one in partitions}
         return replace(
             self,
             partitions=partitions,
             kafka=[one for one in self.kafka if one.tube in names],
+            refused=[one for one in self.refused if one.tube in served],
             hindered=[one for one in self.hindered if (one.tube, one.partition) in numbers],
             unverified=[one for one in self.unverified if one.tube in names],
             samples=[one for one in self.samples if one.tube in names],

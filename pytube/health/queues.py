@@ -84,9 +84,8 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
     for name in config.tubes:
         if name in partitions:
             yield ok(f"tube {name}", say_count(partitions[name], "partition"))
-        else:
-            command = "pytube apply" if config.tubes[name].declared else f"pytube tube create {name}"
-            yield fail(f"tube {name}", "is not in the database", command)
+        elif name not in config.documents and not config.tubes[name].declared:  # else declarations report it
+            yield fail(f"tube {name}", "is not in the database", f"pytube tube create {name}")
     for name, number in partitions.items():
         if not is_expected(config, name):
             yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
@@ -358,9 +357,8 @@ def check_outboxes(look: Look) -> Iterator[Check]:
             yield judged(check, look.config, row[0])
     there = {row[0] for row in rows}
     for name, outbox in look.config.outboxes.items():
-        if name not in there:
-            command = "pytube apply" if outbox.declared else f"pytube outbox create {name}"
-            yield fail(f"outbox {name}", "is not in the database", command)
+        if name not in there and not outbox.declared:  # else declarations report it
+            yield fail(f"outbox {name}", "is not in the database", f"pytube outbox create {name}")
 
 
 def _check(

@@ -19,6 +19,7 @@ from pytube.health.fleet import (
     HostSample,
     Partition,
     Queue,
+    Refusal,
     Unreachable,
     place,
 )
@@ -33,6 +34,8 @@ _MANY: Final = 1000
 """From so many pods on the number is an estimate."""
 _UNKNOWN_TOPIC: Final = "Unknown topic"
 """In what librdkafka says of a topic that is missing, whether it or the broker has noticed."""
+_REFILLED: Final = "a backfill is under way that fills it again"
+_LOOKS_AGAIN: Final = "do what the reason says; the worker looks again every half minute, and at SIGHUP"
 _WORDS: Final = {"slow": "sink slow for", "locked": "waits for a lock for"}
 
 
@@ -138,10 +141,16 @@ def troubles(
 def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:
     """All but the clusters that can't be reached."""
     locked = {row.key: one for row, one in _locked(host)}
+    unled = {row.name for row in host.partitions if row.leader is None}
     for name, group in groupby(host.partitions, lambda one: one.name):
         rows = list(group)
         missed = {one.use for one in host.kafka if one.tube == name}
-        yield from _of_queue(rows, missed, waited, host.awaited(name))
+        yield from _of_queue(rows)
+        owner = rows[0].companion_of
+        if "election" not in missed and owner not in unled:  # else the line of its tube says so
+            companions = [row for row in host.partitions if row.companion_of == name and name in unled]
+            refused = [one for one in host.refused if one.tube == (owner or name)]
+            yield from _unled(rows, companions, waited, host.awaited(name), refused)
         each = (
             (row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))
         )
@@ -262,6 +271,8 @@ def _after_outage(what: str, row: Partition) -> str:
     if row.kind == "outbox":
         return "bring Kafka up, or fix the cause that the reason names; nothing has to be restarted"
     if what == "sink" and row.sink_emptied_for is not None:
+        if row.is_refilled:
+            return f"the sink has lost its documents; {_REFILLED}: pytube backfill status {row.name}"
         return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
         return (
@@ -303,26 +314,10 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
 # --- of a tube or an outbox -----------------------------------------------------------------------
 
 
-def _of_queue(
-    rows: Sequence[Partition],
-    missed: Collection[str],
-    waited: Mapping[tuple[str, int], float] | None,
-    back: Sequence[Back],
-) -> Iterator[Trouble]:
+def _of_queue(rows: Sequence[Partition]) -> Iterator[Trouble]:
     """Of all partitions of one tube or outbox."""
     host, name, kind = rows[0].host, rows[0].name, rows[0].kind
-    emptied = next((row.sink_emptied_for for row in rows if row.sink_emptied_for is not None), None)
-    if emptied is not None:
-        yield Trouble(
-            Kind.SINK_EMPTIED,
-            Level.FAIL,
-            f"documents of {name}",
-            f"the sink has lost its documents, or was replaced; found {for_people(emptied)} ago",
-            f"pytube backfill start {name} fills it again (with --supersede if an older backfill is "
-            f"running); if it may be complete anyway: pytube verify {name}",
-            host,
-            name,
-        )
+    yield from _emptied(rows[0])
     yield from _pauses(rows)
     parked = [row for row in rows if row.parked is not None and row.parked.number]
     if parked:
@@ -332,8 +327,23 @@ def _of_queue(
             remedy = _after_parking(parked, error)
         finding = _parked(parked, error)
         yield Trouble(Kind.PARKED, Level.WARN, f"{kind} {name}", finding, remedy, host, name)
-    if "election" not in missed:
-        yield from _unled(rows, waited, back)
+
+
+def _emptied(row: Partition) -> Iterator[Trouble]:
+    """Whether the sink of a tube has lost its documents; `row`: any partition of it."""
+    if row.sink_emptied_for is None:
+        return
+    finding = (
+        f"the sink has lost its documents, or was replaced; found {for_people(row.sink_emptied_for)} ago"
+    )
+    remedy = (
+        f"pytube backfill start {row.name} fills it again (with --supersede if an older backfill is "
+        f"running); if it may be complete anyway: pytube verify {row.name}"
+    )
+    if row.is_refilled:
+        finding, remedy = f"{finding}; {_REFILLED}", f"wait for it: pytube backfill status {row.name}"
+    subject = f"documents of {row.name}"
+    yield Trouble(Kind.SINK_EMPTIED, Level.FAIL, subject, finding, remedy, row.host, row.name)
 
 
 def _parked(rows: Sequence[Partition], error: str) -> str:
@@ -407,20 +417,34 @@ def _after_stop(pause: str, name: str) -> str:
 
 
 def _unled(
-    rows: Sequence[Partition], waited: Mapping[tuple[str, int], float] | None, back: Sequence[Back]
+    rows: Sequence[Partition],
+    companions: Sequence[Partition],
+    waited: Mapping[tuple[str, int], float] | None,
+    back: Sequence[Back],
+    refused: Sequence[Refusal],
 ) -> Iterator[Trouble]:
-    """Partitions without a leader: the ones where something waits for long, and the others."""
+    """Partitions without a leader: the ones where something waits for long, and the others.
+
+    The partitions of its companions are among the former where there are any: who serves the one serves the
+    other.
+    """
 
     def is_late(row: Partition) -> bool:
         seconds = oldest(row) if waited is None else waited.get((row.name, row.partition))
         return row.paused is None and (seconds or 0.0) > _PATIENCE
 
-    free = [row for row in rows if row.leader is None]
+    free = [row for row in (*rows, *companions) if row.leader is None]
     late = [row for row in free if is_late(row)]
+    if any(row in companions for row in late):
+        late = free
+    elif late:
+        late += [row for row in free if row in companions]
     host, name = rows[0].host, rows[0].name
-    level, remedy = (Level.FAIL, _start(rows)) if not back else (Level.WARN, _await(back))
+    level = Level.WARN if back else Level.FAIL
+    remedy = _await(back) if back else _LOOKS_AGAIN if refused else _start(rows)
+    why = "" if back else _refusals(refused)
     if late:
-        finding = f"no worker leads {_which(late)}; {_waits_there(late)}"
+        finding = f"no worker leads {_which(late)}; {_waits_there(late)}{why}"
         yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, host, name)
     if others := [row for row in free if row not in late]:
         finding = f"no worker leads {_which(others)}"
@@ -429,7 +453,19 @@ def _unled(
             finding += f"; the backlog there was not checked: {problem}"
         elif all(row.paused is None for row in others):
             finding += f"; {_waits_there(others)}"
+        finding += why
         yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, host, name)
+
+
+def _refusals(refused: Sequence[Refusal]) -> str:
+    """Why running workers do not lead it."""
+    found: dict[str, set[str]] = {}
+    for one in refused:
+        found.setdefault(one.reason, set()).add(one.client_id)
+    return "".join(
+        f"; {'worker' if len(who) == 1 else 'workers'} {', '.join(sorted(who))} can't serve it: {reason}"
+        for reason, who in found.items()
+    )
 
 
 def _waits_there(rows: Sequence[Partition]) -> str:
@@ -452,11 +488,15 @@ def oldest(row: Partition) -> float | None:
 
 
 def _which(rows: Collection[Partition]) -> str:
-    return name_partitions(row.partition for row in rows)
+    """With the name of the companion, if it is of one."""
+    found: dict[str, list[int]] = {}
+    for row in rows:
+        found.setdefault("" if row.companion_of is None else f" of {row.name}", []).append(row.partition)
+    return ", and ".join(f"{name_partitions(numbers)}{of}" for of, numbers in found.items())
 
 
 def _start(rows: Sequence[Partition]) -> str:
-    kind, name = rows[0].kind, rows[0].name
+    kind, name = rows[0].kind, rows[0].companion_of or rows[0].name
     return (
         f"start a worker: pytube worker --{kind} {name}; if one runs, see its log, and whether its file has "
         f"[{kind}.{name}]; it loads a changed file at SIGHUP"

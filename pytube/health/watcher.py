@@ -34,6 +34,7 @@ from pytube.health.fleet import (
     Partition,
     Process,
     Queue,
+    Refusal,
     Unreachable,
     Unverified,
     digits,
@@ -94,8 +95,8 @@ _LOADS: Final = """
     SELECT s.kind, s.name, s.partition, s.waiting, s.backfill, s.control,
         extract(epoch FROM clock_timestamp() - s.since)::float8 AS lag,
         extract(epoch FROM clock_timestamp() - s.backfill_since)::float8 AS backfill_lag,
-        s.inserted, s.deleted, s.ids, s.sampled, {took}
-    FROM load AS s
+        s.inserted, s.deleted, s.ids, s.sampled, r.companion_of, {took}
+    FROM load AS s LEFT JOIN {s}.tube_registry AS r ON r.tube = s.name
     ORDER BY s.kind DESC, s.name, s.partition
 """.replace("{took}", TOOK)
 _LEADERS: Final = (
@@ -119,7 +120,10 @@ _LEADERS: Final = (
     .replace("{took}", TOOK)
 )
 _EMPTIED: Final = """
-    SELECT k.tube, extract(epoch FROM clock_timestamp() - k.emptied_at)::float8
+    SELECT k.tube, extract(epoch FROM clock_timestamp() - k.emptied_at)::float8, EXISTS (
+        SELECT FROM {s}.tube_backfill AS b
+        WHERE b.tube = k.tube AND b.created_at > k.emptied_at
+            AND b.state IN ('waiting', 'inserting', 'delivering'))
     FROM {s}.tube_sink_list() AS k WHERE k.emptied_at IS NOT NULL
 """
 _INSTANCES: Final = """
@@ -290,14 +294,14 @@ class Reader:
             InsufficientPrivilege: the role may not even see who leads.
         """
         leaders, loads = self._leaders.get(connection), self._loads.get(connection)
-        emptied = dict(self._rows(connection, _EMPTIED))
+        emptied = {tube: found for tube, *found in self._rows(connection, _EMPTIED)}
         outboxes = self._outboxes.get(connection) or {}
         parked, retrying = self._parked.get(connection), self._retrying.get(connection)
         partitions = []
         for key, load in loads.items():
             found = load | leaders.get(key, {})
             if load["kind"] == "tube":
-                found["sink_emptied_for"] = emptied.get(key[0])
+                found["sink_emptied_for"], found["is_refilled"] = emptied.get(key[0], (None, False))
                 if parked is not None:
                     number, found["parked_error"] = parked.get(key, (0, None))
                     found["parked"] = Count(number)
@@ -307,12 +311,14 @@ class Reader:
             partitions.append(Partition(**found, host=self._host))
         unverified, samples = self._verification.get(connection) or ((), ())
         candidacies = [Candidacy(*row) for row in self._rows(connection, _INSTANCES)]
+        told = [self._told(*row) for row in self._rows(connection, _UNREACHABLE)]
         return HostSample(
             self._host,
             partitions,
             candidacies,
             self._with_names(connection, self._processes.get(connection), partitions, candidacies),
-            [replace(Unreachable(*row), host=self._host) for row in self._rows(connection, _UNREACHABLE)],
+            [one for one in told if isinstance(one, Unreachable)],
+            [one for one in told if isinstance(one, Refusal)],
             [replace(Hindrance(*row), host=self._host) for row in self._rows(connection, _HINDERED)],
             list(self._unseen),
             read_at=self._leaders.read_at,
@@ -322,6 +328,21 @@ class Reader:
             back=[Back(*row) for row in self._rows(connection, _BACK)],
             samples=samples,
         )
+
+    def _told(
+        self,
+        tube: str,
+        use: Literal["election", "delivery", "refused"],
+        bootstrap_servers: str,
+        client_id: str,
+        reason: str,
+        since: datetime,
+        seen_at: datetime,
+    ) -> Unreachable | Refusal:
+        """What a worker says of a tube or an outbox: which cluster it can't reach, or why it refuses it."""
+        if use == "refused":
+            return Refusal(tube, client_id, reason, self._host)
+        return Unreachable(tube, use, bootstrap_servers, client_id, reason, since, seen_at, self._host)
 
     def _with_names(
         self,

@@ -192,7 +192,9 @@ class Host:
             self._serve(self.database.run())
             self._serve(self._take_claims())
             told_by = self._process.instance_id, self._config.worker.client_id
-            self._serve(report_unreachable(self._process.clusters, self.database.pool, *told_by))
+            process = self._process
+            reporting = report_unreachable(process.clusters, process.refusals, self.database.pool, *told_by)
+            self._serve(reporting)
         await self._elections.begin()
         self._serve(self._follow_partitions())
         self._serve(follow_ddl(self.database))

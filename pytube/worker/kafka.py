@@ -23,6 +23,7 @@ from pytube.outbox.clients import outbox_cluster
 from pytube.sources import queries
 from pytube.sources.terms import reason_for_people
 from pytube.threads import in_thread
+from pytube.worker.refusals import Refusals
 
 if TYPE_CHECKING:  # from the extra `kafka`
     from confluent_kafka.admin import AdminClient
@@ -191,18 +192,22 @@ def _needs(
 
 
 async def report_unreachable(
-    clusters: Collection[KafkaCluster], session: Queries, instance_id: UUID, client_id: str
+    clusters: Collection[KafkaCluster],
+    refusals: Refusals,
+    session: Queries,
+    instance_id: UUID,
+    client_id: str,
 ) -> None:
-    """Say in one database, until cancelled, which clusters this process can't reach, if there are any.
+    """Say in one database, until cancelled, which clusters this process can't reach, and its refusals.
 
     Terms can't say so, where that is why nothing is led.
     """
     process = {"instance_id": instance_id, "client_id": client_id}
     is_told = False
-    """Whether the database believes, or may believe, that something can't be reached."""
+    """Whether the database believes, or may believe, something of that."""
     try:
         while True:
-            down = _unreachable(clusters)
+            down = _unreachable(clusters) + refusals.report()
             if down or is_told:
                 is_told = True
                 with suppress(*RECOVERABLE):  # the renewals report it

@@ -208,6 +208,9 @@ _LOOK_INTERVAL = 1.0
 _LONGEST_PAUSE = 5.0
 """Seconds after which a file is tried again that was refused: `pytube apply` may have run, say."""
 
+_AGAIN = 30.0
+"""Seconds after which a file that is not watched is tried again while something is refused."""
+
 Load: TypeAlias = Callable[[], tuple[Config, Mapping[str, PytubeError]]]
 """Reads the file, and compiles its documents: the configuration, and by name why a document is not in it."""
 
@@ -222,12 +225,15 @@ class Reloader:
         emit: Callable[[Event], None],
         watched: Path | None = None,
         refused: Mapping[str, str] | None = None,
+        again: Load | None = None,
     ) -> None:
         """Begins nothing. `watched`: the file, if it is taken up whenever it has changed; else `ask` alone
-        does that. `refused`: documents that were refused at the start, and why.
+        does that. `refused`: documents that were refused at the start, and why. `again`: as `load`, by the
+        file as it was read last; without a watched file, refused tubes are tried by it.
         """
         self._worker = worker
         self._load = load
+        self._again = again
         self._emit = emit
         self._watched = watched
         self._asked = asyncio.Event()
@@ -247,8 +253,12 @@ class Reloader:
         while True:
             if await self._wait():
                 self._told.clear()  # who asks wants an answer, though it be the same as before
-                if not await self._try() and not self._told:
+                if not await self._try(self._load) and not self._told:
                     self._log.info("config_unchanged")
+                continue
+            if self._watched is None:
+                if self._again is not None and self._worker.refuses():
+                    await self._try(self._again)  # after a GRANT or `pytube apply`, say
                 continue
             before, seen = seen, await in_thread(self._fingerprint)
             is_new = bool(seen) and seen == before and seen != taken
@@ -256,14 +266,18 @@ class Reloader:
             if is_new or is_due:
                 tries = 0 if is_new else tries + 1
                 taken = seen
-                await self._try()
+                await self._try(self._load)
                 pause = min(_LONGEST_PAUSE, 2.0**tries)
                 due = clock() + pause * random.uniform(0.75, 1.25)  # noqa: S311 # spreads load only
 
     async def _wait(self) -> bool:
         """Wait until the file is to be looked at; whether a signal asked for it."""
+        if self._watched is not None:
+            limit: float | None = _LOOK_INTERVAL
+        else:
+            limit = None if self._again is None else _AGAIN * random.uniform(0.75, 1.25)  # noqa: S311 # as below
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if self._watched is None else _LOOK_INTERVAL):
+            async with asyncio.timeout(limit):
                 await self._asked.wait()
         asked = self._asked.is_set()
         self._asked.clear()
@@ -277,19 +291,28 @@ class Reloader:
         except OSError:
             return ""
 
-    async def _try(self) -> bool:
+    async def _try(self, load: Load) -> bool:
         """Take the file up; whether anything has changed. A refusal is logged once."""
+        loaded: tuple[Config, Mapping[str, PytubeError]] | None = None
         try:
-            config, refused = await in_thread(self._load)
+            loaded = config, refused = await in_thread(load)
             changes = await self._worker.take_up(config, refused)
         except Exception as error:  # noqa: BLE001 # whatever is wrong with the file, the worker continues
             reason = str(error) if isinstance(error, PytubeError) else f"{type(error).__name__}: {error}"
             if is_news(self._told, None, reason):
                 self._emit(ConfigRefused(reason))
+            if loaded is not None:
+                held_up = dict.fromkeys(self._worker.unserved(*loaded), reason)
+                self._worker.note_refused(held_up | _reasons(loaded[1]))
             return False
+        self._worker.note_refused(_reasons(refused))
         for name in self._told.keys() - refused.keys():
             del self._told[name]
         for name, why in refused.items():
             if is_news(self._told, name, str(why)):
                 self._emit(DocumentRefused(name, str(why)))
         return bool(changes)
+
+
+def _reasons(refused: Mapping[str, PytubeError]) -> dict[str, str]:
+    return {name: str(why) for name, why in refused.items()}

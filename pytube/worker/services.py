@@ -21,6 +21,7 @@ from pytube.events import Event
 from pytube.logs import Logger
 from pytube.pipeline.limits import TokenBucket
 from pytube.worker.metrics import Tracing
+from pytube.worker.refusals import Refusals
 
 if TYPE_CHECKING:
     from pytube.worker.kafka import KafkaCluster
@@ -99,6 +100,7 @@ class Process:
     takes_up: bool = False
     """Whether queues need not exist, and are left as they go."""
     services: Services = field(default_factory=Services)
+    refusals: Refusals = field(default_factory=Refusals)
     instance_id: UUID = field(default_factory=uuid4)
 
 

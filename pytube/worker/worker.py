@@ -90,6 +90,7 @@ class Worker:
             self._clusters,
             takes_up,
         )
+        self._process.refusals.note(self._refused)
         self._services = self._process.services
         self._sinks = {name: self._choice.build_sink(config, name) for name in tubes}
         self._opening: list[SharedSink] = []
@@ -121,12 +122,16 @@ class Worker:
 
     # --- life -----------------------------------------------------------------------------
 
-    def run_until_signal(self, load: Load | None = None, *, watched: Path | None = None) -> None:
+    def run_until_signal(
+        self, load: Load | None = None, *, again: Load | None = None, watched: Path | None = None
+    ) -> None:
         """Start; at SIGINT or SIGTERM stop in order, and return. A second signal ends the process at once.
 
         Args:
             load: gives the configuration as it is now, as `resolve_each` does, for `take_up`; called in a
                 thread at each SIGHUP. None: SIGHUP ends the process.
+            again: gives the configuration that `load` has given last, with what of its documents can be made
+                now; called now and then while something is refused. None: that waits for SIGHUP.
             watched: the file behind `load`, if it is also to be taken up whenever it has changed.
 
         Raises:
@@ -136,7 +141,7 @@ class Worker:
         if load is None:
             run_until_signal(self)
             return
-        self._reloader = Reloader(self, load, self._emit, watched, self._refused)
+        self._reloader = Reloader(self, load, self._emit, watched, self._refused, again)
         run_until_signal(self, self._reloader.ask)
 
     async def start(self) -> None:
@@ -239,6 +244,7 @@ class Worker:
             served = [*self._sinks, *self._outboxes]
             changes = Changes.of(self._config, config, served, [*tubes, *outboxes])
             if not changes:
+                self._process.refusals.keep(refused)
                 return changes
             sinks = self._choice.build_sinks(config, tubes, self._sinks)
             plan = Replacement.plan(
@@ -257,8 +263,25 @@ class Worker:
             if replacing.cancelled():
                 raise UsageError("the worker was stopped while it took up another configuration")
             replacing.result()
+            self._process.refusals.keep(refused)
             self._emit(ConfigTakenUp(changes.added, changes.changed, changes.removed))
             return changes
+
+    def note_refused(self, reasons: Mapping[str, str]) -> None:
+        """Report to the database that these tubes and outboxes, and no others, are refused, and why."""
+        self._process.refusals.note(reasons)
+
+    def refuses(self) -> bool:
+        """Whether there are any."""
+        return bool(self._process.refusals)
+
+    def unserved(self, config: Config, refused: Collection[str]) -> list[str]:
+        """What would be served by a configuration, and is not served now."""
+        try:
+            tubes, outboxes = self._choice.names(config, refused)
+        except ConfigError:
+            return []
+        return [name for name in (*tubes, *outboxes) if name not in {*self._sinks, *self._outboxes}]
 
     def documents_stand(self) -> bool:
         """Whether a declared document, or its relations, can't be read or are not those applied last."""
@@ -430,6 +453,7 @@ class Worker:
         return [
             *self._unready_hosts(),
             *self._closed_sinks(),
+            *(f"{name} is refused: {reason}" for name, reason in self._process.refusals.reasons.items()),
             *(shared.finding for shared in _shared_shards(self._hosts)),
         ]
 

@@ -210,7 +210,7 @@ def test_a_table_that_was_given_away_without_its_functions(any_dsn: str) -> None
     assert check.remedy == "run as bob, or as a role with its rights: SELECT tube.tube_sync();"
 
 
-def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
+def test_tubes_and_sinks(dsn: str, conn: psycopg.Connection, tmp_path: Path) -> None:
     more = f"""
         [tube.here.sink]
         type = "jsonl"
@@ -220,11 +220,21 @@ def test_tubes_and_sinks(dsn: str, tmp_path: Path) -> None:
         [tube.bad.sink]
         type = "jsonl"
         path = "/nonexistent/folder/out"
+        [tube.new.sink]
+        type = "jsonl"
+        path = "{tmp_path}/new"
+        [document.new]
+        table = "public.news"
+        fields = ["id"]
     """
+    conn.execute("CREATE TABLE public.news (id bigint PRIMARY KEY)")
     run("tube", "create", "here", "--partitions", "3", dsn=dsn)
     config = configured(dsn, more)
     assert one(config, "tube here", Level.OK).finding == "3 partitions"
     assert one(config, "tube none", Level.FAIL).remedy == "pytube tube create none"
+    assert not found(config, "tube new", Level.FAIL), "to create it by hand is not what it needs"
+    remedy = one(config, "document new", Level.FAIL).remedy
+    assert remedy == "run `pytube plan`, then `pytube apply --backfill`"
     missing = one(config, "sink of here", Level.WARN)
     assert "there is no file" in missing.finding
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Iterator
@@ -10,19 +11,25 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from pytube.config import Config, DeclaredEnrich, load, masked
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
 from pytube.documents.model import Document
-from pytube.documents.resolve import resolve
+from pytube.documents.resolve import resolve, resolve_each
 from pytube.errors import ConfigError, DatabaseUnavailable
+from pytube.health.doctor import examine
+from pytube.health.troubles import troubles
+from pytube.health.watcher import Reader
 from pytube.web.parked import _explained as explained_in_browser
 from pytube.worker import Worker
+from pytube.worker import reload as reload_module
+from pytube.worker.reload import Reloader
 from tests.helpers import cli, order_documents
 from tests.helpers.database import preparing
 from tests.helpers.order_documents import apply
-from tests.helpers.waiting import LIMIT
+from tests.helpers.waiting import LIMIT, wait_until_async
 
 Conn = psycopg.Connection[Any]
 
@@ -235,6 +242,72 @@ def test_a_document_that_stops_stops_nothing_else(both: Path, conn: Conn, why: s
     assert leaders[goes_on] is not None
     assert leaders[stopped] is None
     assert (leaders["orders_relations"] is None) == (stopped == "orders")
+
+
+HIDDEN = """
+[tube.parcels.sink]
+type = "jsonl"
+path = "{folder}/parcels.jsonl"
+request_timeout = 2.0
+[document.parcels]
+table = "depot.parcels"
+fields = ["id", "name"]
+[document.parcels.place]
+one = "depot.places"
+on = {{ place = "id" }}
+value = "name"
+"""
+
+
+@pytest.fixture
+def hidden(both: Path, conn: Conn) -> Iterator[Path]:
+    """The worker's role may read all documents but one, which waits in its tube."""
+    conn.execute("CREATE SCHEMA depot; CREATE TABLE depot.places (id bigint PRIMARY KEY, name text)")
+    conn.execute("CREATE TABLE depot.parcels (id bigint PRIMARY KEY, name text, place bigint)")
+    with (both / "pytube.toml").open("a") as file:
+        file.write(HIDDEN.format(folder=both))
+    cli.run("apply", "--yes", folder=both)
+    conn.execute("INSERT INTO depot.parcels VALUES (1, 'a box', 1)")
+    conn.execute("CREATE ROLE a_porter LOGIN IN ROLE tube_worker")
+    conn.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO a_porter")
+    yield both
+    conn.execute("DROP OWNED BY a_porter; DROP ROLE a_porter")
+
+
+async def test_a_document_that_the_role_may_not_read_is_told_and_served_once_it_may(
+    hidden: Path, conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload_module, "_AGAIN", 0.5)
+    theirs = hidden / "worker" / "pytube.toml"
+    theirs.parent.mkdir()
+    theirs.write_text((hidden / "pytube.toml").read_text().replace(dsn, make_conninfo(dsn, user="a_porter")))
+    config = load(theirs)
+    resolved, refused = resolve_each(config)
+    assert list(refused) == ["parcels"]
+    worker = Worker(resolved, refused=refused, takes_up=False)
+    again = lambda: resolve_each(config)  # noqa: E731
+    worker._reloader = Reloader(worker, again, lambda _: None, None, {}, again)
+
+    def said() -> list[str]:
+        found = [str(one) for one in troubles([Reader("tube").read(conn)])]
+        return [line for line in found if line.startswith("parcels")]
+
+    await worker.start()
+    try:
+        why = "can't serve it: document.parcels.place.on: permission denied for schema depot; grant a_porter"
+        await wait_until_async(lambda: any(why in line for line in said()), what="status says why")
+        assert "parcels_relations: no" not in "".join(said()), "it says it once"
+        checks = await asyncio.to_thread(lambda: list(examine(load(hidden / "pytube.toml"))))
+        assert any(why in check.finding for check in checks), "so does the doctor"
+        conn.execute("GRANT USAGE ON SCHEMA depot TO a_porter")
+        conn.execute("GRANT SELECT ON depot.places TO a_porter")
+        await wait_until_async(lambda: any("SELECT" in line for line in said()), what="it says what is left")
+        conn.execute("GRANT SELECT ON depot.parcels TO a_porter")
+        copy = hidden / "parcels.jsonl"
+        await wait_until_async(lambda: copy.exists() and "a box" in copy.read_text(), what="it is served")
+        await wait_until_async(lambda: not any("can't serve" in line for line in said()), what="all is well")
+    finally:
+        await worker.stop()
 
 
 def test_a_worker_that_has_nothing_left_to_serve_ends(both: Path, conn: Conn) -> None:

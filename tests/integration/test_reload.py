@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -668,6 +668,7 @@ class Trial:
         self.stands = False
         self.tried = 0
         self.left_out: list[str] = []
+        self.told: dict[str, str] = {}
 
     async def take_up(self, _config: Config, refused: Collection[str]) -> Any:
         """Count."""
@@ -676,6 +677,18 @@ class Trial:
         if self.refused:
             raise ConfigError(self.refused)
         return Changes((), (), ())
+
+    def note_refused(self, reasons: Mapping[str, str]) -> None:
+        """Keep it."""
+        self.told = dict(reasons)
+
+    def refuses(self) -> bool:
+        """Whether anything is refused."""
+        return bool(self.told)
+
+    def unserved(self, _config: Config, _refused: Collection[str]) -> list[str]:
+        """As if one tube were new."""
+        return ["new"]
 
     def documents_stand(self) -> bool:
         """As told."""
@@ -738,6 +751,43 @@ async def test_a_watched_file_is_tried_when_it_has_settled_and_again_while_it_is
         tried, looks = trial.tried, 0
         await wait_until_async(lambda: looks > 10, what="it is looked at")
         assert trial.tried == tried
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_file_that_is_not_watched_is_tried_again_while_something_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By what was read of it last: what has changed in it since then waits for a signal."""
+    monkeypatch.setattr(reload_module, "_AGAIN", 0.01)
+    trial, events, read = Trial(), list[Event](), 0
+    config, refused = parse('[postgres]\ndsn = "x"\n'), dict[str, PytubeError]()
+    refused["orders"] = ConfigError("not yet")
+    trial.note_refused({"orders": "not yet"})
+
+    def load() -> tuple[Config, dict[str, PytubeError]]:
+        nonlocal read
+        read += 1
+        return config, refused
+
+    told = {"orders": "not yet"}
+    again = lambda: (config, refused)  # noqa: E731
+    reloader = Reloader(cast("Worker", trial), load, events.append, None, told, again)
+    running = asyncio.create_task(reloader.run())
+    try:
+        await wait_until_async(lambda: trial.tried > 2, what="it is tried again and again")
+        trial.refused = "permission denied"
+        await wait_until_async(lambda: trial.told.get("new") == "permission denied", what="that is told")
+        assert trial.told == {"orders": "not yet", "new": "permission denied"}
+        trial.refused = ""
+        refused.clear()
+        await wait_until_async(lambda: not trial.told, what="nothing is refused any more")
+        tried = trial.tried
+        reloader.ask()
+        await wait_until_async(lambda: read == 1, what="a signal has it read")
+        await wait_until_async(lambda: trial.tried == tried + 1, what="and taken up")
+        assert events == [ConfigRefused("permission denied")], "what was told at the start is not again"
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytube.health.findings import Level
-from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue
+from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue, Refusal
 from pytube.health.troubles import pace, troubles
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
@@ -97,6 +97,18 @@ def test_a_sink_that_is_down_since_it_was_emptied_is_to_be_filled_again() -> Non
         assert ("sink check" in one.remedy) == (row is down)
 
 
+def test_a_sink_that_is_being_filled_again_asks_for_no_second_backfill() -> None:
+    row = replace(TUBE, state="sink down", sink_down="gone", sink_down_for=4.0, sink_emptied_for=5.0)
+    found = troubles([HostSample(None, [replace(row, is_refilled=True)])])
+    assert len(found) == 2
+    for one in found:
+        text = f"{one.finding}: {one.remedy}"
+        assert "a backfill is under way that fills it again" in text
+        assert "pytube backfill status t" in text
+        assert "backfill start" not in text
+    assert all("pytube backfill start t" in one.remedy for one in troubles([HostSample(None, [row])]))
+
+
 def resting(reason: str) -> Partition:
     topic = RestingTopic("news", reason, records=1, since=4.0, tried_in=3.0, park=False)
     return replace(OUTBOX, resting=[topic])
@@ -181,6 +193,43 @@ def test_while_kafka_is_back_nobody_is_to_start_another_worker() -> None:
         (found,) = troubles([sample])
         assert found.level is Level.FAIL
         assert "start a worker: pytube worker --tube t" in str(found)
+
+
+def test_a_worker_that_runs_and_refuses_a_tube_is_told_with_its_reason() -> None:
+    free = replace(TUBE, state="free", leader=None, waiting=Count(3), lag=86.8)
+    reason = "permission denied for schema shop; grant wrk the missing right"
+    refused = [Refusal("t", "shop-1", reason), Refusal("t", "shop-2", reason), Refusal("u", "shop-1", "no")]
+    (found,) = troubles([HostSample(None, [free], refused=refused)])
+    assert found.level is Level.FAIL
+    assert f"; workers shop-1, shop-2 can't serve it: {reason}: do what the reason says" in str(found)
+    assert "start a worker" not in str(found)
+    assert not troubles([HostSample(None, [TUBE], refused=refused)]), "another worker leads it"
+    only = HostSample(None, [free, replace(free, name="u")], refused=refused).only(
+        lambda one: one.name == "u"
+    )
+    assert [one.tube for one in only.refused] == ["u"]
+
+
+def test_a_companion_without_a_leader_is_a_matter_of_its_tube() -> None:
+    """No file has a section for it."""
+    free = replace(TUBE, state="free", leader=None)
+    links = replace(free, name="t_relations", companion_of="t")
+    late = replace(links, waiting=Count(3), lag=86.8)
+    (found,) = troubles([HostSample(None, [free, late])])
+    assert (found.level, found.name) == (Level.FAIL, "t")
+    assert "no worker leads partition 0, and partition 0 of t_relations; pods queued there: 3" in str(found)
+    assert "pytube worker --tube t;" in str(found)
+    (found,) = troubles([HostSample(None, [free, links])])
+    assert (found.level, found.name) == (Level.WARN, "t")
+    (found,) = troubles([HostSample(None, [replace(free, lag=86.8), links])])
+    assert (found.level, found.name) == (Level.FAIL, "t")
+    for rows in ([TUBE, late], [late]):
+        (found,) = troubles([HostSample(None, rows, refused=[Refusal("t", "shop-1", "no")])])
+        assert (found.level, found.name) == (Level.FAIL, "t_relations")
+        assert "worker shop-1 can't serve it: no" in str(found)
+        (found,) = troubles([HostSample(None, rows)])
+        assert "pytube worker --tube t;" in str(found)
+        assert "[tube.t]" in str(found)
 
 
 def test_a_leader_that_is_lost_is_told_with_what_to_do() -> None:
