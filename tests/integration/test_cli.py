@@ -142,8 +142,11 @@ class TestTubes:
             "under another key; give --force, and then run `pytube backfill start t "
             "--table public.goods`, which writes the documents under the new keys and deletes the others by "
             "its sweep, but for those in shards that the table gives up: delete these at the sink"
+            "; more: docs/errors.md#keyswouldchange"
         )
-        assert attach("--shards", "32", code=2).endswith("and deletes the others by its sweep")
+        assert attach("--shards", "32", code=2).endswith(
+            "and deletes the others by its sweep; more: docs/errors.md#keyswouldchange"
+        )
         assert how() == (0, 16, "id", "{name}", True)
         assert attach("--shards", "32", "--force") == (
             f"{table} in tube t is changed: shards 0 to 15 -> 0 to 31\n"
@@ -236,7 +239,7 @@ class TestTubes:
             "pytube: public.notes is not attached: public.goods has the shard 0 of tube 't'; if a column of "
             "public.notes holds ids of public.goods, name it: `pytube tube attach t public.notes --shard 0 "
             "--shards 1 --id-col COLUMN`; else give public.notes separate shards: "
-            "`pytube tube attach t public.notes --shard 3`"
+            "`pytube tube attach t public.notes --shard 3`; more: docs/errors.md#invalidshard"
         )
         assert len(run_json("tube", "list", dsn=dsn)) == 2
         run("tube", "attach", "t", "public.notes", "--shard", "3", dsn=dsn)
