@@ -373,12 +373,12 @@ async def test_the_records_of_a_topic_that_rests_are_parked_and_discarded_by_com
         assert f"for topic {missing} that are parked: 3; see" in shown_of_park
         assert sorted(parked(conn)) == ids
         assert all("parked by an operator while" in error for error in parked(conn).values())
-        await outbox("retry", OUTBOX, str(waits["k"][0]))
+        await outbox("parked", "retry", OUTBOX, str(waits["k"][0]))
         await wait_until_async(
             lambda: conn.execute("SELECT records FROM outbox_resting()").fetchone() == (1,),
             what="it rests again",
         )
-        await outbox("discard", OUTBOX, "--topic", missing, "--yes")
+        await outbox("parked", "discard", OUTBOX, "--topic", missing, "--yes")
         assert waiting(conn) == waits["k"][:1]
         create_topic(kafka_real.bootstrap, missing)
         await until_waiting(conn)

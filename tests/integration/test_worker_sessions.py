@@ -338,7 +338,7 @@ async def test_a_partition_that_comes_back_while_its_last_term_ends(
 ) -> None:
     """The old term, which waits for its last write, must not take the new one's renewals with it."""
     offers = Offers()
-    monkeypatch.setattr("pytube.worker.elections._lease", lambda *_: offers)
+    monkeypatch.setattr("pytube.worker.elections.Elections._make_lease", lambda _: offers)
     waking.execute("SELECT tube_ensure_exists('t00', 1)")
     waking.execute("CREATE TABLE public.t00 (id bigint PRIMARY KEY)")
     waking.execute("SELECT tube_table_ensure_attached('t00', 'public.t00', 0)")
