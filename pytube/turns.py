@@ -13,7 +13,7 @@ class BackfillShare:
 
     Turns count, not documents. A read or a send takes about as long for a few documents as for a full batch,
     so backfill would get next to nothing beside live changes that trickle. Where the last of the live changes
-    that waited had its turn, the next one is backfill's, whoever has come since: a trickle is not held up by
+    that waited had its turn, the next one is backfill's, even if others came: a trickle is not held up by
     more than that, and changes of that time share a batch.
     """
 

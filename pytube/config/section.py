@@ -138,7 +138,7 @@ class DeclaringSection(Section):
         return tuple(name for name in self.DECLARING if getattr(self, name) != self._default(name))
 
     def as_served(self) -> Self:
-        """The section without these: whether a worker has to begin anew does not depend on them."""
+        """The section without these: a change of them alone restarts nothing in a worker."""
         return self.model_copy(update={name: self._default(name) for name in self.DECLARING})
 
     @classmethod

@@ -1,6 +1,6 @@
 """Does what plans say, over one session: a transaction for each step, so that no table is locked for long.
 
-Each transaction looks anew at the present state and does the first missing step. Two at once do the steps
+Each transaction reads the present state again and does the first missing step. Two at once do the steps
 together, by a lock until the end of the transaction: an interrupted run continues, and nothing is done twice.
 """
 

@@ -194,7 +194,7 @@ def _refuse_names(config: Config, document: Document) -> None:
     try:
         template = KeyTemplate(text)
     except ValueError:
-        return  # whoever opens the sink says so
+        return  # it is reported when the sink opens
     reason = template.why_not(document.key, str(document.root.table))
     if reason is not None:
         raise ConfigError(f"key {key_path(('tube', document.name, 'sink', 'key'))}: {reason}")

@@ -192,7 +192,7 @@ def refuse_unresolved(config: Config, tubes: Collection[str]) -> None:
 
 
 def with_companions(config: Config, tubes: Iterable[str]) -> list[str]:
-    """The tubes, each with its companions behind it: whoever serves a document has to serve its relations."""
+    """The tubes, each with its companions behind it: serving a document means its relations, too."""
     companions: dict[str, list[str]] = {}
     for name, tube in config.tubes.items():
         if tube.sink.type == RELATIONS:

@@ -137,8 +137,6 @@ def _why_no_topic(name: str) -> str | None:
 
 def _choose(producers: Sequence[Producer], record: Record) -> Producer:
     """Of an ordering key always the same, and of a partition where a topic's number of them is even."""
-    if len(producers) == 1:
-        return producers[0]
     key = ordering_key(record)
     return producers[key % len(producers) if isinstance(key, int) else _partition(key, len(producers))]
 
@@ -189,13 +187,14 @@ class Handed:
         """
         records = self.chunk.records()
         topic, report = self.chunk.topic, self.report
+        only = producers[0].produce if len(producers) == 1 else None
         self.taken = None
         index = 0
         failure: Failure | None = None
         try:
             for index, record in enumerate(records):  # noqa: B007 # the index says where it stopped
                 headers = headers_of(record, origin)
-                put = _choose(producers, record).produce
+                put = only or _choose(producers, record).produce
                 if record.partition_key is None or not record.is_apart:
                     put(topic, record.value, record.key, headers=headers, on_delivery=report)
                 else:

@@ -416,7 +416,7 @@ class PartsSink:
 
 
 def place_of(sink: Sink) -> Sink:
-    """The sink without its parts: whoever asks about its place, such as the mark, asks this one."""
+    """The sink without its parts, which answers all questions about its place, such as the mark."""
     return sink.inner if isinstance(sink, PartsSink) else sink
 
 

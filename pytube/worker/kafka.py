@@ -23,7 +23,7 @@ from pytube.outbox.clients import outbox_cluster
 from pytube.sources import queries
 from pytube.sources.terms import reason_for_people
 from pytube.threads import in_thread
-from pytube.worker.refusals import Refusals
+from pytube.worker.services import Refusals
 
 if TYPE_CHECKING:  # from the extra `kafka`
     from confluent_kafka.admin import AdminClient

@@ -10,9 +10,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from pytube.election.lease import Room
@@ -21,11 +22,13 @@ from pytube.events import Event
 from pytube.logs import Logger
 from pytube.pipeline.limits import TokenBucket
 from pytube.worker.metrics import Tracing
-from pytube.worker.refusals import Refusals
 
 if TYPE_CHECKING:
     from pytube.worker.kafka import KafkaCluster
     from pytube.worker.worker import Worker
+
+REFUSED: Final = "refused"
+"""Kafka clusters that can't be reached have other uses, in the same table of the database."""
 
 
 class Services:
@@ -83,6 +86,42 @@ class Services:
         elif self._failed is None:
             self._failed = task
             self._ended.set()
+
+
+class Refusals:
+    """By name, why each is refused. The hosts of the process report it, so that `status` can say it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[str, float]] = {}
+        """The latest reason, and since when the name is refused."""
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """By name."""
+        return {name: reason for name, (reason, _) in self._found.items()}
+
+    def note(self, reasons: Mapping[str, str]) -> None:
+        """These are refused now, and no others."""
+        now = time.monotonic()
+        self._found = {
+            name: (reason, self._found[name][1] if name in self._found else now)
+            for name, reason in reasons.items()
+        }
+
+    def keep(self, names: Collection[str]) -> None:
+        """No others than these are refused any more."""
+        self._found = {name: found for name, found in self._found.items() if name in names}
+
+    def report(self) -> list[dict[str, Any]]:
+        """The report, as `tube_kafka_report` takes it."""
+        now = time.monotonic()
+        return [
+            {"tube": name, "use": REFUSED, "bootstrap_servers": "", "reason": reason, "seconds": now - since}
+            for name, (reason, since) in self._found.items()
+        ]
 
 
 @dataclass(frozen=True, slots=True)
