@@ -1,7 +1,8 @@
 """pytube with a fault: `python -m tests.helpers.armed …` is `pytube …` that acts at one fault point.
 
 `PYTUBE_FAULT=after_mark:kill` ends the process the first time that pods were marked, `after_mark:kill:3`
-the third time. Without the variable it is pytube as it is.
+the third time. `PYTUBE_TRACE=FILE` has it write down each point that it comes to, for `tests/model`.
+Without the variables it is pytube as it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +23,7 @@ from pytube.faults import Point
 
 VARIABLE: Final = "PYTUBE_FAULT"
 FILE_VARIABLE: Final = "PYTUBE_FAULT_FILE"
+TRACE_VARIABLE: Final = "PYTUBE_TRACE"
 _POLL = 0.01
 
 OF_BACKFILLS: Final = frozenset(
@@ -117,18 +120,33 @@ class Fault:
 
 
 def arm(environment: Mapping[str, str]) -> None:
-    """Set the fault that the environment asks for, or none.
+    """Set the fault and the trace that the environment asks for, or none.
 
     Raises:
         ValueError: there is no such point or action.
     """
-    text = environment.get(VARIABLE)
-    faults.handler = Fault.parse(text, environment.get(FILE_VARIABLE)).passed if text else None
+    text, trace = environment.get(VARIABLE), environment.get(TRACE_VARIABLE)
+    fault = Fault.parse(text, environment.get(FILE_VARIABLE)).passed if text else None
+    faults.handler = fault if trace is None else traced(Path(trace), fault)
+
+
+def traced(
+    trace: Path, fault: Callable[[Point], Awaitable[None]] | None
+) -> Callable[[Point], Awaitable[None]]:
+    """A handler that appends each point and its time to the file before the fault; a kill loses none."""
+    file = trace.open("ab", buffering=0)
+
+    async def passed(point: Point) -> None:
+        file.write(f"{time.monotonic_ns()} {point}\n".encode())
+        if fault is not None:
+            await fault(point)
+
+    return passed
 
 
 def module(environment: Mapping[str, str]) -> str:
-    """What `python -m` runs: pytube itself, or armed where the environment asks for a fault."""
-    return "tests.helpers.armed" if VARIABLE in environment else "pytube"
+    """What `python -m` runs: pytube itself, or armed where the environment asks for a fault or a trace."""
+    return "tests.helpers.armed" if {VARIABLE, TRACE_VARIABLE} & environment.keys() else "pytube"
 
 
 if __name__ == "__main__":

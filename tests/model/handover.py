@@ -9,11 +9,14 @@ What each step stands for in the code:
 | ask, waited | `tube_leader_wait`, and the end of that time (`pytube/worker/leadership.py`) |
 | renew, renewed | `tube_leaders_renew`, and its answer (`ActiveTerm`: trust counts from the question) |
 | mark | `tube_pods_mark`; without an answer the term ends |
-| read | the enricher's query, after the token is drawn |
+| take | a delivery begins and draws its token: it covers what is marked so far |
+| read | the enricher's query |
+| gives up | a delivery that sends nothing: its rows can't be read, or trust has lapsed |
 | send | a sink's `send`, only while the term is trusted |
 | write, answer, late | the sink takes a write; the worker learns of it; `request_timeout` is over |
 | purge | `tube_pods_purge`, after the answer |
 | release | `tube_leader_release`, when no write is unanswered |
+| ends | the worker learns that its term is over |
 | kill | the process ends, and another one takes its place; what it has sent is still on its way |
 | repartition | `tube_create` with another number of partitions: all terms end |
 | tick | time passes, for all alike. A worker that stands still is one that takes no step meanwhile |
@@ -58,14 +61,16 @@ class Worker(NamedTuple):
     """The epoch in the answer that is on its way; 0: none is."""
     held: int = 0
     """The newest pod that is marked and not purged; 0: none. Older ones go with it."""
+    taken: int = 0
+    """The newest pod that the delivery under way covers; 0: none is."""
     version: int | None = None
     """Of the row, as it was read; None: it is to be read."""
     reads: int = 0
-    """Of the term: the second half of the token."""
+    """Deliveries of the term: the second half of the token."""
     flies: bool = False
     """Whether a write of it is unanswered."""
-    done: bool = False
-    """Whether what it holds is written."""
+    done: int = 0
+    """The newest pod that is written and not purged; 0: none."""
 
 
 class Write(NamedTuple):
@@ -168,6 +173,8 @@ class Model:
         worker = state.workers[number]
         if worker != Worker() and self.kills:
             yield Step("kill", _ended(state, number))
+        if worker.epoch and not self.is_current(state, worker):
+            yield Step("ends", _ended(state, number))
         yield from self._terms(state, number, worker)
         if worker.epoch and worker.waits is not None and (worker.waits < 0 or self.bug == "no wait"):
             yield from self._delivery(state, number, worker)
@@ -241,37 +248,35 @@ class Model:
 
     def _delivery(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
         reads_early = self.bug == "reads before it marks"
-        if (
-            self.is_current(state, worker)
-            and not worker.held
-            and any(by != worker.epoch for _, by in state.pods)
-        ):
+        is_current = self.is_current(state, worker)
+        if is_current and any(by != worker.epoch for _, by in state.pods):
             marked = state._replace(pods=tuple((version, worker.epoch) for version, _ in state.pods))
-            yield Step("mark", _with(marked, number, worker._replace(held=state.pods[-1][0], done=False)))
+            yield Step("mark", _with(marked, number, worker._replace(held=state.pods[-1][0])))
             if self.losses:
                 goes_on = self.bug == "goes on after a lost mark"
                 yield Step("mark, and the answer is lost", marked if goes_on else _ended(marked, number))
-        if (
-            worker.version is None
-            and not worker.flies
-            and not worker.done
-            and bool(worker.held) != reads_early
-            and worker.reads < self.reads
-        ):
-            yield Step(
-                "read", _with(state, number, worker._replace(version=state.version, reads=worker.reads + 1))
-            )
-        if worker.held and worker.version is not None and (worker.trust > 0 or self.bug == "no trust"):
+        if not worker.taken:
+            if (worker.held > worker.done or reads_early) and worker.reads < self.reads:
+                taken = state.version if reads_early else worker.held
+                yield Step("take", _with(state, number, worker._replace(taken=taken, reads=worker.reads + 1)))
+        elif worker.version is None and not worker.flies:
+            yield Step("read", _with(state, number, worker._replace(version=state.version)))
+        elif worker.version is not None:
+            yield from self._send(state, number, worker)
+        if is_current and (worker.done or (worker.flies and self.bug == "purges before the answer")):
+            done = worker.done or worker.taken
+            left = tuple(pod for pod in state.pods if pod[0] > done)
+            held = worker.held if worker.held > done else 0
+            yield Step("purge", _with(state._replace(pods=left), number, worker._replace(held=held, done=0)))
+
+    def _send(self, state: State, number: int, worker: Worker) -> Iterator[Step[State]]:
+        assert worker.version is not None
+        yield Step("gives up", _with(state, number, worker._replace(taken=0, version=None)))
+        if worker.held and (worker.trust > 0 or self.bug == "no trust"):
             write = Write(number, worker.epoch, worker.reads, worker.version, TIMEOUT, applied=False)
             sent = state._replace(writes=tuple(sorted((*state.writes, write))))
-            yield Step("send", _with(sent, number, worker._replace(version=None, flies=True)))
-        if (
-            worker.held
-            and self.is_current(state, worker)
-            and (worker.done or (worker.flies and self.bug == "purges before the answer"))
-        ):
-            left = tuple(pod for pod in state.pods if pod[0] > worker.held)
-            yield Step("purge", _with(state._replace(pods=left), number, worker._replace(held=0, done=False)))
+            taken = worker.held if self.bug == "reads before it marks" else worker.taken
+            yield Step("send", _with(sent, number, worker._replace(taken=taken, version=None, flies=True)))
 
     # --- a write ----------------------------------------------------------------------------
 
@@ -292,15 +297,13 @@ class Model:
             return
         worker = state.workers[write.worker]
         if write.applied:
-            answered = (
-                worker._replace(flies=False, done=True) if worker.held else worker._replace(flies=False)
-            )
+            answered = worker._replace(flies=False, taken=0, done=worker.taken)
             yield Step(
                 f"w{write.worker} answer", _with(state, write.worker, answered)._replace(writes=others)
             )
         if write.left < 0 or self.bug == "sends again before the answer":
             kept = others if write.left < 0 else tuple(sorted((*others, write._replace(worker=-1))))
-            late = _with(state, write.worker, worker._replace(flies=False))
+            late = _with(state, write.worker, worker._replace(flies=False, taken=0))
             yield Step(f"w{write.worker} late", late._replace(writes=kept))
 
 

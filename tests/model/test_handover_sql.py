@@ -73,7 +73,7 @@ class Database:
                 ]
                 assert marked_seqs(self._conn, self._terms[worker.epoch]) == new
             case "purge":
-                done = [self._seqs[version - 1] for version, _ in before.pods if version <= worker.held]
+                done = [self._seqs[version - 1] for version, _ in before.pods if version <= worker.done]
                 assert purge(self._conn, self._terms[worker.epoch], done) == len(done)
             case "release":
                 reset(self._conn, self._terms[worker.epoch])
