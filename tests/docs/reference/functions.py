@@ -105,7 +105,7 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
         said = f"Callers: {usual}."
         if heading in _IN_A_SENTENCE:
-            several = [replace(one, comment=re.split(r"(?<=[.;]) ", one.comment)[0]) for one in several]
+            several = [replace(one, comment=re.split(r"\. |; ", one.comment)[0]) for one in several]
         sections.append(
             "\n\n".join([f"## {heading}", said, "\n".join(one.line(usual, types) for one in several)])
         )
