@@ -32,6 +32,7 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -70,6 +71,9 @@ _SOME_TIME = 1795253820.123456
 _offset = attrgetter("offset")
 
 _NOT_READY = PASSING | {KafkaError.UNSTABLE_OFFSET_COMMIT}
+
+_NOT_GIVEN = frozenset({KafkaError._TIMED_OUT, KafkaError.UNSTABLE_OFFSET_COMMIT})  # noqa: SLF001
+"""How it ends to ask for the offsets of a group that the broker holds back."""
 
 _PATIENCE = 2.0
 """Times its time-out that a call of librdkafka may take before the producer is given up."""
@@ -129,6 +133,16 @@ def fitting(chunks: Sequence[Chunk]) -> int:
 
 
 # --- the producer -------------------------------------------------------------------------------
+
+
+class _Taken(NamedTuple):
+    """A transactional id that was taken."""
+
+    producer: Producer
+    group: object
+    """Its metadata, as librdkafka wants it."""
+    receipt: TopicPartition | None
+    """The last one."""
 
 
 class TransactionalProducer:
@@ -193,10 +207,16 @@ class TransactionalProducer:
             BrokerUnavailable: no broker answers, or it refuses us, or has a receipt that can't be read.
         """
         self._origin = self._origin._replace(outbox=outbox.encode())
+        taking = asyncio.create_task(in_thread(self._take_over, earlier))
         try:
-            sent = await in_thread(self._take_over, earlier)
+            while not (await asyncio.wait([taking], timeout=self._clients.timeout))[0]:
+                self.check()
+            own, sent = taking.result()
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
+        finally:
+            taking.cancel()
+        self._use(own)
         threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()
         return sent
 
@@ -264,36 +284,57 @@ class TransactionalProducer:
         """The transactional id of a partition."""
         return f"{self._prefix}{partitions}.{partition}"
 
-    def _take_over(self, earlier: Sequence[EarlierTerm]) -> Sequence[Sent]:
-        """End the transactions of earlier terms; returns the last records that they sent."""
+    def _take_over(self, earlier: Sequence[EarlierTerm]) -> tuple[_Taken, Sequence[Sent]]:
+        """End the transactions of earlier terms; returns this id, and the last records that they sent."""
         terms = {(self._name(one.partitions, one.partition), one.epoch): one for one in earlier}
         names = {name for name, _ in terms} - {self._id}
-        receipts = {name: self._take(name)[2] for name in names}
-        receipts[self._id] = self._open()
+        receipts = {name: self._take(name).receipt for name in names}
+        own = self._take(self._id)
+        receipts[self._id] = own.receipt
         sent: list[Sent] = []
         for name, receipt in receipts.items():
             if receipt is not None and (term := terms.get((name, receipt.offset >> _EPOCH_SHIFT))):
                 sent.append(_sent(name, receipt, term))
-        return sent
+        return own, sent
 
-    def _open(self) -> TopicPartition | None:
-        """Take this term's own id; its last receipt."""
-        self._producer, self._group, receipt = self._take(self._id)
-        self._last_receipt = 0 if receipt is None else receipt.offset
-        return receipt
+    def _use(self, own: _Taken) -> None:
+        self._producer, self._group = own.producer, own.group
+        self._last_receipt = 0 if own.receipt is None else own.receipt.offset
 
-    def _take(self, name: str) -> tuple[Producer, object, TopicPartition | None]:
-        """A producer that has taken a transactional id, its group, and the last receipt."""
+    def _take(self, name: str) -> _Taken:
+        """Take a transactional id, which ends its last transaction; raises `KafkaException`."""
         producer = self._clients.producer(name)
         producer.init_transactions(self._clients.timeout)
         consumer = self._clients.reader(name)
         try:
-            receipts = [one for one in self._ask_offsets(consumer) if one.metadata]
-            return producer, consumer.consumer_group_metadata(), max(receipts, key=_offset, default=None)
+            group = consumer.consumer_group_metadata()
+            topics = list(consumer.list_topics(timeout=self._clients.timeout).topics)
+            try:
+                offsets = self._ask_offsets(consumer, topics)
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_GIVEN:
+                    raise
+                self._undo_pending(producer, group, topics)
+                offsets = self._ask_offsets(consumer, topics)
         finally:
             consumer.close()
+        receipts = [one for one in offsets if one.metadata]
+        return _Taken(producer, group, max(receipts, key=_offset, default=None))
 
-    def _ask_offsets(self, consumer: Consumer) -> list[TopicPartition]:
+    def _undo_pending(self, producer: Producer, group: object, topics: Sequence[str]) -> None:
+        """Have the broker give up an offset of the group that it holds as pending.
+
+        No transaction of the id is open any more, but a broker that has crashed, or has taken a request late,
+        may wait for the end of one for ever, and give no offsets meanwhile. The end of any later transaction
+        that names the group undoes that; this one is aborted.
+        """
+        producer.begin_transaction()
+        try:
+            self._send_offsets(producer, group, TopicPartition(topics[0], 0, 0, "-"))
+        finally:
+            producer.abort_transaction(self._clients.timeout)
+
+    def _ask_offsets(self, consumer: Consumer, topics: Sequence[str]) -> list[TopicPartition]:
         """The offsets of the group. For a consumer, librdkafka asks for ones that no transaction can alter.
 
         Not by `list_consumer_group_offsets`: where the coordinator has just moved or restarted, librdkafka
@@ -301,7 +342,6 @@ class TransactionalProducer:
         """
         timeout = self._clients.timeout
         deadline = time.monotonic() + timeout
-        topics = consumer.list_topics(timeout=timeout).topics
         while True:
             try:
                 found = consumer.committed([TopicPartition(topic, 0) for topic in topics], timeout)
@@ -381,7 +421,7 @@ class TransactionalProducer:
         if failures or not self._may_send():
             return _all(chunks, UNSENT) | failures
         if self._producer is None:
-            self._open()
+            self._use(self._take(self._id))
         producer = self._producer
         assert producer is not None
         for chunk in chunks:
@@ -434,10 +474,13 @@ class TransactionalProducer:
             self._producer = None  # the next one of this id aborts its transaction
 
     def _send_receipt(self, producer: Producer, receipt: TopicPartition) -> None:
+        self._send_offsets(producer, self._group, receipt)
+
+    def _send_offsets(self, producer: Producer, group: object, offset: TopicPartition) -> None:
         self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
         self._loop.call_soon_threadsafe(self._on_settled)  # for the worker to look when that is over
         try:
-            producer.send_offsets_to_transaction([receipt], self._group, self._clients.timeout)
+            producer.send_offsets_to_transaction([offset], group, self._clients.timeout)
         finally:
             self.answer_due = None
 
@@ -492,7 +535,7 @@ class TransactionalProducer:
             # Without the right to send, the id may be a successor's by now, and is not to be taken from it.
             if self._may_send():
                 try:
-                    self._open()
+                    self._use(self._take(self._id))
                 except Exception as error:  # noqa: BLE001 # to send again would be wrong, whatever it is
                     self.why_stuck = self._failure(error).reason
                 else:

@@ -64,6 +64,8 @@ class Proxy:
         """Connections that there ever were."""
         self.swallowed = 0
         """Bytes that got lost."""
+        self.requests: list[bytes] | None = None
+        """A list, to be filled with the chunks that clients send."""
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -172,7 +174,8 @@ class _Link:
                 self.reset()
                 return
             self._writers.append(server)
-        flows = [_Flow(self, reader, self._writers[1] if answers else None, self._loses(_LOST_REQUESTS))]
+        server_side = self._writers[1] if answers else None
+        flows = [_Flow(self, reader, server_side, self._loses(_LOST_REQUESTS), self._note_request)]
         if answers:
             flows.append(_Flow(self, answers, self._writers[0], self._loses(_LOST_ANSWERS)))
         both = asyncio.ensure_future(_all(flows))
@@ -189,6 +192,10 @@ class _Link:
 
     def _loses(self, modes: set[Mode]) -> Callable[[], bool]:
         return lambda: self._proxy.mode in modes
+
+    def _note_request(self, chunk: bytes) -> None:
+        if self._proxy.requests is not None:
+            self._proxy.requests.append(chunk)
 
     def lost(self, size: int) -> None:
         """So many bytes got lost, or an end did."""
@@ -236,11 +243,13 @@ class _Flow:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter | None,
         loses: Callable[[], bool],
+        noted: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         self._link = link
         self._reader = reader
         self._writer = writer
         self._loses = loses
+        self._noted = noted
         self._under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_IN_FLIGHT)
 
     async def run(self) -> None:
@@ -259,6 +268,7 @@ class _Flow:
         busy_until = 0.0
         while True:
             chunk = await self._reader.read(_CHUNK)
+            self._noted(chunk)
             due, busy_until = self._link.due(len(chunk), busy_until)
             await self._under_way.put((due, chunk))
             if not chunk:

@@ -33,6 +33,8 @@ class FakeKafka:
         self.pending: TopicPartition | None = None
         self.refused: list[Any] = []
         """What is answered in place of the offsets."""
+        self.holds_back = False
+        """Whether the offsets are held back, until a transaction ends."""
         self.lost_commits = 0
         """So many commits take place, and their answers are lost."""
         self.hang = threading.Event()
@@ -52,9 +54,14 @@ class FakeKafka:
         return SimpleNamespace(
             consumer_group_metadata=lambda: "group",
             list_topics=lambda **_: SimpleNamespace(topics={"t": None}),
-            committed=lambda asked, _: self.refused or ([self.receipt] if self.receipt else asked),
+            committed=self.offsets,
             close=lambda: None,
         )
+
+    def offsets(self, asked: list[TopicPartition], _: float) -> list[Any]:
+        if self.holds_back:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return self.refused or ([self.receipt] if self.receipt else asked)
 
     # --- a producer -----------------------------------------------------------------------
 
@@ -75,6 +82,10 @@ class FakeKafka:
         self.calls.append("receipt")
         self.hang.wait()
         (self.pending,) = offsets
+
+    def abort_transaction(self, _: float) -> None:
+        self.calls.append("abort")
+        self.holds_back = False
 
     def commit_transaction(self, _: float) -> None:
         self.calls.append("commit")
@@ -243,3 +254,27 @@ async def test_a_call_that_does_not_return_is_noticed_and_what_it_comes_back_to_
     kafka.hang.set()
     await wait_until_async(lambda: "kafka-hangs1.0" not in {one.name for one in threading.enumerate()}, 5)
     assert "commit" not in kafka.calls
+
+
+async def test_offsets_that_the_broker_holds_back_are_given_after_an_empty_transaction() -> None:
+    kafka = FakeKafka()
+    kafka.holds_back = True
+    way = open_way(kafka)
+    await way.open((), "orders/1")
+    assert kafka.calls == ["producer", "init", "begin", "receipt", "abort"]
+    assert await outcome_of(way, chunk_of(1)) == {}
+    way.stop()
+
+
+async def test_a_call_that_does_not_return_while_an_id_is_taken_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transactions, "_PATIENCE", 0.0)
+    kafka = FakeKafka()
+    kafka.timeout = 0.01
+    kafka.holds_back = True
+    kafka.hang.clear()
+    way = open_way(kafka)
+    with pytest.raises(BrokerUnavailable, match="does not return"):
+        await way.open((), "orders/1")
+    kafka.hang.set()
