@@ -362,7 +362,7 @@ async def test_an_outage_is_logged_once_however_often_a_term_fails(steps: Steps)
 
 @pytest.mark.parametrize(
     "end",
-    [Steps.lose, lambda steps: steps.database.terms["t", 0].end(Fenced("another term has begun"))],
+    [Steps.end_now, lambda steps: steps.database.terms["t", 0].end(Fenced("another term has begun"))],
     ids=["the claim is lost", "another term has begun"],
 )
 async def test_a_term_that_is_over_ends_the_leadership(steps: Steps, end: Callable[[Steps], None]) -> None:
@@ -483,7 +483,7 @@ async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone
 
     monkeypatch.setattr(TubeWorker, "abort", abort)
     old = await steps.until_it_leads()
-    steps.lose()
+    steps.end_now()
     await wait_until_async(lambda: "abort" in steps.taken, what="the old worker ends")
     claim = FakeClaim()
     new = asyncio.create_task(steps.another(claim).run())
@@ -500,7 +500,7 @@ async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone
 async def test_a_claim_that_is_lost_ends_its_term_with_that_reason(steps: Steps) -> None:
     running = await steps.until_it_leads()
     active_term = steps.database.terms["t", 0]
-    steps.lose()
+    steps.end_now()
     await asyncio.wait_for(running, 5)
     assert isinstance(active_term.stop, Ended)
     assert isinstance(active_term.stop.error, ClaimLost)

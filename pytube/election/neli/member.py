@@ -407,7 +407,7 @@ class Member:
                 self._prover.send(consumer, waits=True)
         for claim in waiting:
             self._log.warning("handover_late", tube=claim.tube, partition=claim.partition)
-            claim.lose()
+            claim.end_now()
         consumer.incremental_unassign(partitions)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
