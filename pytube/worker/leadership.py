@@ -18,6 +18,7 @@ from pytube.election.base import Claim, Shutdown
 from pytube.errors import (
     RECOVERABLE,
     BrokerUnavailable,
+    ElectionConflict,
     EpochMoved,
     Fenced,
     FencedBySink,
@@ -42,7 +43,7 @@ from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.queues import FailingTerms, Queue
 
-_RETRIED = (BrokerUnavailable, *RECOVERABLE)
+_RETRIED = (BrokerUnavailable, ElectionConflict, *RECOVERABLE)
 _RETRY_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _STEADY = 10.0
@@ -120,7 +121,8 @@ class Leadership:
             self._told = ""
         self._tries += 1
         self._warn_once("term_failed", error)
-        if begun:  # a partition that can't begin shows as having no leader
+        # A partition that can't begin shows as having no leader; under the other election, it has one.
+        if begun or isinstance(error, ElectionConflict):
             await self._note_failure(error, _ALARM)
         await self._sleep(min(_LONGEST_PAUSE, backoff(self._tries)))
 

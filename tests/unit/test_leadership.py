@@ -15,6 +15,7 @@ from pytube.election.base import SHARED, STOPS, Ended
 from pytube.errors import (
     ClaimLost,
     DatabaseUnavailable,
+    ElectionConflict,
     EpochMoved,
     Fenced,
     FencedBySink,
@@ -330,6 +331,19 @@ async def test_an_acquire_that_fails_is_tried_again_under_the_same_claim(
     assert steps.taken[:6] == ["read", "prove", "acquire"] * 2
     steps.revoke()
     await asyncio.wait_for(running, 5)
+
+
+async def test_workers_under_two_elections_are_told_of_and_tried_again(steps: Steps) -> None:
+    """It is a mistake in the configuration, and no bug of pytube."""
+    reason = "it is led under 'lease', not 'neli' (Give all workers of a tube the same election.)"
+    steps.refusals = [ElectionConflict(reason)] * 3
+    running = await steps.until_it_leads()
+    assert steps.served.told == [reason]
+    assert steps.failing == [(f"ElectionConflict: {reason}", 3)], "status shows it"
+    assert not steps.is_handed_over
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+    assert steps.failing[-1] == ("", 0)
 
 
 async def test_an_acquire_that_another_worker_won_gives_the_claim_up(steps: Steps) -> None:
