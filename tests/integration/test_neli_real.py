@@ -263,6 +263,21 @@ async def test_the_topic_is_made_and_widened_as_the_tube_grows(kafka_real: RealK
         assert width(kafka_real, leader_name("test", tube)) == 7
 
 
+async def test_a_topic_that_is_deleted_is_made_again(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    topic = leader_name("test", tube)
+    async with holding(neli(kafka_real.bootstrap, tube)) as (holder,):
+        await until_shared([holder], 4)
+        claims = set(holder.holds.values())
+        AdminClient({"bootstrap.servers": kafka_real.bootstrap}).delete_topics([topic])[topic].result(10)
+        await wait_until_async(
+            lambda: len(holder.holds) == 4 and not claims & set(holder.holds.values()),
+            what="the topic is there, and its partitions are claimed anew",
+        )
+        assert width(kafka_real, topic) == 4
+        assert not holder.lost, "they were handed over in order"
+
+
 async def test_a_topic_that_is_too_narrow_is_widened_at_the_start(kafka_real: RealKafka) -> None:
     tube = fresh_tube()
     admin = AdminClient({"bootstrap.servers": kafka_real.bootstrap})

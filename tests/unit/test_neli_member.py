@@ -8,9 +8,11 @@ from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, Message, TopicPartition
 
 from pytube.election.base import Ended
+from pytube.election.neli import NeliElection
+from pytube.election.neli import election as module
 from pytube.election.neli.claim import ClaimBoard, NeliClaim
 from pytube.election.neli.member import Member, NeliSettings
 from pytube.errors import Rebalancing
@@ -110,3 +112,33 @@ async def test_a_proof_that_is_asked_for_while_claims_are_handed_over_does_not_h
     )
     assert isinstance(claims[0].withdrawn, Ended), "its time was over"
     assert member.stop(5)
+
+
+class NoTopic:
+    """A message of librdkafka that says so."""
+
+    def error(self) -> KafkaError:
+        return KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+async def test_a_leader_topic_that_was_deleted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CARE", 0.001)
+    monkeypatch.setattr(module, "_TOPIC_PAUSE", 0.0)
+    election = NeliElection("t", lambda: {"t": 4}, SETTINGS)
+    board = ClaimBoard(cast("Any", None), cast("Any", None), 1.0)
+    member = election._member = member_of(OneConsumer(), board)
+    widths: list[int] = []
+
+    async def widen(_: float) -> None:
+        widths.append(election._width)
+        election._width = 4
+
+    monkeypatch.setattr(election, "_widen", widen)
+    caring = asyncio.create_task(election._take_care(board))
+    await wait_until_async(lambda: widths, what="the topic is made")
+    monkeypatch.setattr(member, "_clients", election._clients)
+    member._on_message(cast("Message", NoTopic()))
+    await wait_until_async(lambda: len(widths) == 2, what="it is made again", timeout=20)
+    assert widths == [0, 0]
+    assert not member.misses_topic.is_set(), "and not again and again"
+    caring.cancel()

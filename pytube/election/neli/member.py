@@ -306,6 +306,8 @@ class Member:
         self._log = log
         self._stopping = threading.Event()
         self._away = threading.Event()
+        self.misses_topic = threading.Event()
+        """Set when the broker has said that there is no leader topic; whoever makes it clears this."""
         self._prover: Prover | None = None
         self._thread = threading.Thread(target=self._run, name="pytube-neli", daemon=True)
 
@@ -386,6 +388,8 @@ class Member:
         if error is not None:
             if error.fatal():
                 raise KafkaException(error)
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                self.misses_topic.set()
             self._clients.on_error(error)
 
     # --- what the group says ----------------------------------------------------------------
