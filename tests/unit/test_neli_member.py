@@ -102,10 +102,10 @@ async def test_a_proof_that_is_asked_for_while_claims_are_handed_over_does_not_h
     )
     revoking.start()
     with pytest.raises(Rebalancing):
-        await before
+        await asyncio.wait_for(before, 20)
     await wait_until_async(lambda: claims[0].withdrawn is not None, what="the claim is withdrawn")
     with pytest.raises(Rebalancing):
-        await claims[1].prove()
+        await asyncio.wait_for(claims[1].prove(), 20)
     assert claims[1].over_at is None, "it is asked again later"
     await wait_until_async(
         lambda: clients.reader.given_back == [0], what="the partition is given back", timeout=20
