@@ -78,7 +78,7 @@ class Claim(ABC):
             self.withdrawn = why
             self._tell()
 
-    def lose(self) -> None:
+    def end_now(self) -> None:
         """End the claim without waiting for the worker."""
         if self.over_at is None:
             reason = "the election gave the partition to another worker"
@@ -123,12 +123,12 @@ class Claim(ABC):
 
 
 async def wait_until_over(claims: Collection[Claim], limit: float) -> None:
-    """Wait until all are over, for at most so many seconds; claims that are not by then are lost."""
+    """Wait until all are over, for at most so many seconds; claims that are not by then are ended."""
     ends_at = clock.now() + limit
     while any(one.over_at is None for one in claims) and clock.now() < ends_at:  # noqa: ASYNC110 # few, short
         await asyncio.sleep(_LOOK)
     for claim in claims:
-        claim.lose()
+        claim.end_now()
 
 
 SHARED: Final = Revoked("others share the tube")

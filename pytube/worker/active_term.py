@@ -125,10 +125,7 @@ class ActiveTerm:
         An event of the term counts more than the election's wish, and that more than a pause. The claim is
         separate because it outlives terms: a shutdown also ends the terms that would begin later.
         """
-        withdrawn = self.claim.withdrawn
-        if self._ended is None and isinstance(withdrawn, Ended):
-            return withdrawn
-        return self._ended or withdrawn or self._paused
+        return self._ended or self.claim.withdrawn or self._paused
 
     def goes_on(self) -> bool:
         """Whether the partition's worker has another round; raises what broke the term."""

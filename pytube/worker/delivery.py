@@ -424,8 +424,11 @@ class Deliverer:
 
         Documents that were sent together are sent again in smaller batches, and no attempt is used up: more
         often than not they are too many for a slow sink. Only a document that was sent alone can be at fault.
+
+        If trust has lapsed, this process may have stood still while the sink answered: no verdict then.
+        The batch's own moment would not do: renewals don't move it, so it comes before most time-outs.
         """
-        verdict = self._gate.note_timeout(sent)
+        verdict = self._gate.note_timeout(sent) if self._active_term.is_trusted else None
         if verdict == "silent":
             self.sink_breaker.fail(reason, sent.at)
         self._active_term.unanswered.add(batch)

@@ -18,6 +18,7 @@ from pytube.election.base import Claim, Shutdown
 from pytube.errors import (
     RECOVERABLE,
     BrokerUnavailable,
+    ElectionConflict,
     EpochMoved,
     Fenced,
     FencedBySink,
@@ -42,7 +43,7 @@ from pytube.sources.wakeup import wake_up
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.queues import FailingTerms, Queue
 
-_RETRIED = (BrokerUnavailable, *RECOVERABLE)
+_RETRIED = (BrokerUnavailable, ElectionConflict, *RECOVERABLE)
 _RETRY_PAUSE = 0.2
 _LONGEST_PAUSE = 5.0
 _STEADY = 10.0
@@ -93,7 +94,7 @@ class Leadership:
             active_term = await self._begin()
             await self._lead_once(active_term)
         except (EpochMoved, FencedBySink):
-            await self._pause(_RETRY_PAUSE)
+            await self._sleep(_RETRY_PAUSE)
         except WrongPartitions:
             if not await self._has_partition():
                 return False
@@ -120,9 +121,10 @@ class Leadership:
             self._told = ""
         self._tries += 1
         self._warn_once("term_failed", error)
-        if begun:  # a partition that can't begin shows as having no leader
+        # A partition that can't begin shows as having no leader; under the other election, it has one.
+        if begun or isinstance(error, ElectionConflict):
             await self._note_failure(error, _ALARM)
-        await self._pause(min(_LONGEST_PAUSE, backoff(self._tries)))
+        await self._sleep(min(_LONGEST_PAUSE, backoff(self._tries)))
 
     async def _note_failure(self, error: Exception, alarm: int) -> None:
         """Count a term that has ended by an error; report it when so many have ended alike.
@@ -166,7 +168,7 @@ class Leadership:
             await self._queue.reload_partitions()
         except _RETRIED as error:
             self._warn_once("term_failed", error)
-            await self._pause(_RETRY_PAUSE)
+            await self._sleep(_RETRY_PAUSE)
             return not isinstance(error, UsageError)
         return self._claim.partition < self._queue.partitions
 
@@ -176,7 +178,7 @@ class Leadership:
             self._told = str(error)
             self._queue.log.warning(event, partition=self._claim.partition, reason=str(error))
 
-    async def _pause(self, seconds: float) -> None:
+    async def _sleep(self, seconds: float) -> None:
         """Sleep for about `seconds`, or until the claim is withdrawn."""
         await self._claim.wait_until_withdrawn(seconds * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load
 
@@ -371,6 +373,6 @@ class Leadership:
         await terms.renew(pool, {active_term.term.leader_id: active_term.troubles})
         ends_at = time.monotonic() + _AHEAD_PAUSE
         while self._claim.withdrawn is None and (left := ends_at - time.monotonic()) > 0:
-            await self._pause(min(_AHEAD_LOOK, left))
+            await self._sleep(min(_AHEAD_LOOK, left))
             if await terms.last_epoch(pool, self._queue.name) >= epoch:
                 return

@@ -47,7 +47,7 @@ async def test_a_claim_that_is_over_proves_nothing(kafka_mock: str) -> None:
         await until_shared(holders, 4)
         claim = holders[0].holds[0]
         assert isinstance(claim, NeliClaim)
-        claim.lose()
+        claim.end_now()
         with pytest.raises(ClaimLost):
             await claim.prove()
         await wait_until_async(

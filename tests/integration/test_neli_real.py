@@ -105,6 +105,37 @@ async def test_a_drain_that_takes_too_long_loses_the_claim(kafka_real: RealKafka
             await wait_until_async(lambda: len(first.lost) == 2, what="the slow claims are lost")
 
 
+async def test_a_broker_that_hangs_while_claims_are_handed_over_does_not_hold_them_up(
+    kafka_real: RealKafka, kafka_proxy: Proxy
+) -> None:
+    """A kept claim is to be proved meanwhile, and the coordinator doesn't answer."""
+    tube = fresh_tube()
+    # librdkafka waits a minute for an answer, and longer for a coordinator that is away.
+    times: dict[str, Any] = {"session_timeout": SESSION, "receive_deadline": SESSION, "drain_limit": 3.0}
+    async with holding(neli(kafka_proxy.address, tube, **times)) as (first,):
+        await until_shared([first], 4)
+        first.keep.clear()
+        async with holding(neli(kafka_real.bootstrap, tube, session_timeout=SESSION)):
+            await wait_until_async(
+                lambda: any(claim.withdrawn for claim in first.holds.values()), what="a revoke"
+            )
+            kafka_proxy.switch(Mode.HALF_OPEN)
+            revoked, kept = (
+                [claim for claim in neli_claims(first) if (claim.withdrawn is not None) == is_revoked]
+                for is_revoked in (True, False)
+            )
+            with pytest.raises(BrokerUnavailable):
+                await kept[0].prove()
+            await wait_until_async(
+                lambda: all(claim.over_at is not None for claim in revoked),
+                what="they are handed over or lost",
+                timeout=SESSION / 2,
+            )
+            assert all(claim.over_at is None for claim in kept)
+            kafka_proxy.switch(Mode.PASS)
+            first.keep.set()
+
+
 async def test_processes_that_join_and_leave(kafka_real: RealKafka, processes: ExitStack) -> None:
     tube = fresh_tube()
     one = spawn(processes, kafka_real, tube, session_timeout=SESSION)
@@ -230,6 +261,22 @@ async def test_the_topic_is_made_and_widened_as_the_tube_grows(kafka_real: RealK
         await until_shared([holder], 5)
         assert holder.holds[0] is kept, "partitions that stay keep their claims"
         assert width(kafka_real, leader_name("test", tube)) == 7
+
+
+async def test_a_topic_that_is_deleted_is_made_again(kafka_real: RealKafka) -> None:
+    tube = fresh_tube()
+    topic = leader_name("test", tube)
+    admin = AdminClient({"bootstrap.servers": kafka_real.bootstrap})
+    async with holding(neli(kafka_real.bootstrap, tube)) as (holder,):
+        await until_shared([holder], 4)
+        with capture_logs() as logs:
+            admin.delete_topics([topic])[topic].result(30)
+            await wait_until_async(
+                lambda: any(line["event"] == "leader_topic_changed" for line in logs), what="it is made"
+            )
+        await wait_until_async(lambda: width(kafka_real, topic) == 4, what="it is seen")
+        await until_shared([holder], 4)
+        assert not holder.lost
 
 
 async def test_a_topic_that_is_too_narrow_is_widened_at_the_start(kafka_real: RealKafka) -> None:

@@ -329,7 +329,7 @@ class Offers:
 
     async def stop(self, _why: object = None) -> None:
         for claim in self.claims_made:
-            claim.lose()
+            claim.end_now()
         self.queue.put_nowait(None)
 
 
@@ -349,7 +349,7 @@ async def test_a_partition_that_comes_back_while_its_last_term_ends(
         await run.until("it is led", lambda: run.told(LeaderAcquired) == 1)
         insert(waking, 1, 1, "t00")
         await run.until("a write is under way", lambda: sending == {1})
-        first.lose()
+        first.end_now()
         offers.offer("t00")
         await run.until("it is acquired again", lambda: len(terms(waking, "t00")) == 2)
         hold[1].set()

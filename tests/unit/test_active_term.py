@@ -106,7 +106,7 @@ async def test_while_trusted_each_look_at_it_tells_nothing() -> None:
 
 async def test_a_claim_that_is_lost_ends_the_term_and_asks_for_attention() -> None:
     reign = Reign()
-    reign.claim.lose()
+    reign.claim.end_now()
     assert isinstance(reign.active_term.stop, Ended)
     assert isinstance(reign.active_term.stop.error, ClaimLost)
     assert reign.active_term.attention.is_set()
@@ -154,7 +154,7 @@ async def test_the_first_reason_of_a_claim_counts_unless_nobody_waits_any_more()
     claim.withdraw(SHARED)
     claim.withdraw(STOPS)
     assert claim.withdrawn == SHARED
-    claim.lose()
+    claim.end_now()
     assert isinstance(claim.withdrawn, Ended)
 
 

@@ -400,6 +400,41 @@ async def test_a_batch_that_is_not_answered_in_time_is_no_outage() -> None:
     assert len(trip.rig.emitted(SinkDown)) == 1, "not even a single document is answered"
 
 
+@pytest.mark.parametrize("keys", [1, 2])
+async def test_a_worker_that_stood_still_past_its_trust_does_not_blame_the_sink(keys: int) -> None:
+    class Still(AbandoningSink):
+        """Is answered, and the worker stands still for longer than its trust lasts."""
+
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            trip.rig.active_term._renewed_at = float("-inf")
+            return await super().send(batch)
+
+    sink = Still()
+    trip = Trip(*range(keys), sink=sink, request_timeout=0.02)
+    sink.faults = Faults(hang=True)
+    control = trip.rig.served.gate.control
+    before = control.documents, control.requests
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, key) for key in range(keys)]])
+    assert len(sink.abandoned) == 1, "the write may have taken effect"
+    assert not trip.rig.active_term.unanswered
+    assert trip.rig.emitted(SinkDown) == []
+    assert (control.documents, control.requests) == before, "they are those of all partitions"
+    assert control.slow is None
+
+
+async def test_a_sink_that_is_slower_than_trust_lasts_is_slow_all_the_same() -> None:
+    """Renewals go on meanwhile, so the term is trusted, though its batch has lapsed."""
+
+    class Slow(MemorySink):
+        async def send(self, batch: Batch) -> Sequence[Result]:
+            batch.send_before = float("-inf")
+            return await asyncio.Future()
+
+    trip = Trip(1, 2, sink=Slow(), request_timeout=0.02)
+    assert await trip.run() == Outcome(trip.flight, unsure=[[(0, 1), (0, 2)]])
+    assert trip.rig.served.gate.control.documents == 1
+
+
 async def test_a_batch_that_waits_while_the_sink_is_found_to_be_slow_is_cut() -> None:
     trip = Trip(1, 2, 3, 4, 5)
     gate = trip.rig.served.gate

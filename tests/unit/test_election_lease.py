@@ -383,7 +383,7 @@ async def test_a_worker_below_its_limit_takes_part_again(leases: Leases) -> None
     await until_held(leases, 2)
     claim = next(iter(one.holds.values()))
     assert isinstance(claim, LeaseClaim)
-    claim.lose()
+    claim.end_now()
     await wait_until_async(lambda: bool(one.lost) and len(one.holds) == 2, what="it has two again")
 
 

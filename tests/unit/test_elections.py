@@ -140,7 +140,7 @@ async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.Mon
         await elections._wait_for_turn(FakeClaim())
     assert time.monotonic() - began >= 0.49
     over = FakeClaim()
-    over.lose()
+    over.end_now()
     await asyncio.wait_for(elections._wait_for_turn(over), 0.4)
 
 

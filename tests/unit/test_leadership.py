@@ -15,6 +15,7 @@ from pytube.election.base import SHARED, STOPS, Ended
 from pytube.errors import (
     ClaimLost,
     DatabaseUnavailable,
+    ElectionConflict,
     EpochMoved,
     Fenced,
     FencedBySink,
@@ -332,6 +333,19 @@ async def test_an_acquire_that_fails_is_tried_again_under_the_same_claim(
     await asyncio.wait_for(running, 5)
 
 
+async def test_workers_under_two_elections_are_told_of_and_tried_again(steps: Steps) -> None:
+    """It is a mistake in the configuration, and no bug of pytube."""
+    reason = "it is led under 'lease', not 'neli' (Give all workers of a tube the same election.)"
+    steps.refusals = [ElectionConflict(reason)] * 3
+    running = await steps.until_it_leads()
+    assert steps.served.told == [reason]
+    assert steps.failing == [(f"ElectionConflict: {reason}", 3)], "status shows it"
+    assert not steps.is_handed_over
+    steps.revoke()
+    await asyncio.wait_for(running, 5)
+    assert steps.failing[-1] == ("", 0)
+
+
 async def test_an_acquire_that_another_worker_won_gives_the_claim_up(steps: Steps) -> None:
     steps.refusals = [LeaseHeld("it has not run out")]
     await steps.run()
@@ -362,7 +376,7 @@ async def test_an_outage_is_logged_once_however_often_a_term_fails(steps: Steps)
 
 @pytest.mark.parametrize(
     "end",
-    [Steps.lose, lambda steps: steps.database.terms["t", 0].end(Fenced("another term has begun"))],
+    [Steps.end_now, lambda steps: steps.database.terms["t", 0].end(Fenced("another term has begun"))],
     ids=["the claim is lost", "another term has begun"],
 )
 async def test_a_term_that_is_over_ends_the_leadership(steps: Steps, end: Callable[[Steps], None]) -> None:
@@ -483,7 +497,7 @@ async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone
 
     monkeypatch.setattr(TubeWorker, "abort", abort)
     old = await steps.until_it_leads()
-    steps.lose()
+    steps.end_now()
     await wait_until_async(lambda: "abort" in steps.taken, what="the old worker ends")
     claim = FakeClaim()
     new = asyncio.create_task(steps.another(claim).run())
@@ -500,7 +514,7 @@ async def test_a_leadership_that_ends_late_leaves_the_term_of_the_next_one_alone
 async def test_a_claim_that_is_lost_ends_its_term_with_that_reason(steps: Steps) -> None:
     running = await steps.until_it_leads()
     active_term = steps.database.terms["t", 0]
-    steps.lose()
+    steps.end_now()
     await asyncio.wait_for(running, 5)
     assert isinstance(active_term.stop, Ended)
     assert isinstance(active_term.stop.error, ClaimLost)

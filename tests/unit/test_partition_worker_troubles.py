@@ -173,7 +173,7 @@ async def test_a_term_that_ended_ends_the_worker_and_writes_nothing_more() -> No
     async with rig.running():
         rig.insert(1)
         await rig.until("it is sent", lambda: rig.sink.sends == 1)
-        rig.claim.lose()
+        rig.claim.end_now()
         assert isinstance(await rig.until_it_ends(), ClaimLost)
     assert (rig.tube.purged, rig.tube.resets) == ([], 0)
     assert rig.sink.store.log == []

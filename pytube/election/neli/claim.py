@@ -52,7 +52,7 @@ class NeliClaim(Claim):
             await self._ask(self.slot)
             self._refuse_when_over()
         except ClaimLost:
-            self.lose()
+            self.end_now()
             raise
 
     def _refuse_when_over(self) -> None:

@@ -85,7 +85,7 @@ class NeliElection(Election):
         self._places: Mapping[Place, int] = {}
         """Their partitions, each with its slot."""
         self._width = 0
-        """Partitions of the topic."""
+        """Partitions of the topic, as far as is known."""
         self._board: ClaimBoard | None = None
         self._member: Member | None = None
         self._care: asyncio.Task[None] | None = None
@@ -171,6 +171,9 @@ class NeliElection(Election):
                 await self._leave_or_join(board, is_member)
             if self._follow_tubes():
                 topic_at = 0.0
+            if self._member is not None and self._member.misses_topic.is_set():
+                self._member.misses_topic.clear()
+                self._width = 0  # it was deleted, or the broker has lost its data
             board.serve(self._places)
             if self._width < self._wanted_width and clock.now() >= topic_at:
                 with suppress(BrokerUnavailable):  # the watch of the clusters reports it

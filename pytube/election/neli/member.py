@@ -6,8 +6,8 @@ The coordinator checks member and generation of each commit. The offset itself m
 as nothing is read from the topic: it numbers the commits, so that an answer is matched with its question.
 
 A consumer of confluent_kafka takes one call at a time, and a thread that polls it hardly ever lets
-another one in. So questions may be put from any thread, but the thread that polls sends them:
-without waiting for the answer in its loop, waiting for it in a callback, where nothing can be polled.
+another one in. So questions may be put from any thread, but the thread that polls sends them, and never waits
+for the answer: a synchronous commit returns when the broker answers, which may be in minutes.
 """
 
 from __future__ import annotations
@@ -205,21 +205,14 @@ class Prover:
 
     # --- the thread that polls --------------------------------------------------------------
 
-    def send(self, consumer: Consumer, *, waits: bool = False) -> None:
-        """Send waiting commits. The answers come to `on_commit` in a later poll.
-
-        In a callback of the consumer nothing can be polled: it `waits` for the answers here.
-        """
+    def send(self, consumer: Consumer) -> None:
+        """Send waiting commits. The answers come to `on_commit` in a later poll."""
         if not (questions := self._take()):
             return
         self._number += 1
         self._sent[self._number] = questions
         try:
-            if waits:
-                results = consumer.commit(offsets=self._offsets(questions), asynchronous=False)
-                self._answered(self._number, _errors(results), None)
-            else:
-                consumer.commit(offsets=self._offsets(questions), asynchronous=True)
+            consumer.commit(offsets=self._offsets(questions), asynchronous=True)
         except KafkaException as error:
             self._answered(self._number, {}, _cause(error))
 
@@ -228,14 +221,22 @@ class Prover:
         if results:
             self._answered(results[0].offset, _errors(results), error)
 
+    def put_off(self) -> None:
+        """Fail unanswered commits: ask again later. In callbacks of the consumer, none is answered."""
+        self._fail(KafkaError.REBALANCE_IN_PROGRESS)
+
     def close(self) -> None:
         """Answer no more: unanswered commits fail."""
         with self._lock:
             self._closed = True
+        self._fail(KafkaError.UNKNOWN_MEMBER_ID)
+
+    def _fail(self, code: int) -> None:
+        with self._lock:
             left = self._waiting + [one for questions in self._sent.values() for one in questions]
             self._waiting, self._sent = [], {}
         for question in left:
-            question.settle(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+            question.settle(KafkaError(code))
 
     def _take(self) -> list[_Question]:
         now = clock.now()
@@ -305,6 +306,8 @@ class Member:
         self._log = log
         self._stopping = threading.Event()
         self._away = threading.Event()
+        self.misses_topic = threading.Event()
+        """Set when the broker has said that there is no leader topic; whoever makes it clears this."""
         self._prover: Prover | None = None
         self._thread = threading.Thread(target=self._run, name="pytube-neli", daemon=True)
 
@@ -385,6 +388,8 @@ class Member:
         if error is not None:
             if error.fatal():
                 raise KafkaException(error)
+            if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                self.misses_topic.set()
             self._clients.on_error(error)
 
     # --- what the group says ----------------------------------------------------------------
@@ -397,17 +402,21 @@ class Member:
         self._board.assign(partition.partition for partition in partitions)
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Returns when the claims are handed over: only then may the group give them away."""
+        """Returns when the claims are handed over: only then may the group give them away.
+
+        Whoever asks for a proof meanwhile is put off. Else a claim that is to be handed over could wait here
+        for its answer, and this thread for the claim.
+        """
         waiting = self._board.withdraw(partition.partition for partition in partitions)
         end = clock.now() + self._settings.drain_limit
         while waiting and clock.now() < end:
+            if self._prover is not None:
+                self._prover.put_off()
             time.sleep(_PAUSE)
             waiting = [claim for claim in waiting if claim.over_at is None]
-            if waiting and self._prover is not None:
-                self._prover.send(consumer, waits=True)
         for claim in waiting:
             self._log.warning("handover_late", tube=claim.tube, partition=claim.partition)
-            claim.lose()
+            claim.end_now()
         consumer.incremental_unassign(partitions)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
