@@ -1691,7 +1691,7 @@ CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
 
 CREATE FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) RETURNS void
     LANGUAGE plpgsql
-    AS 6796e49a14b53f09;
+    AS af8b0bae867a6781;
 
 CREATE FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) RETURNS void
     LANGUAGE plpgsql
@@ -2115,7 +2115,7 @@ CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
 CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 2f39978b472e8ae8;
+    AS 5931163f6003daf1;
 
 CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2601,6 +2601,11 @@ CREATE TABLE tube.tube_failing (
     failed_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE tube.tube_flag (
+    tube text NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tube.tube_halted (
     leader_id uuid NOT NULL,
     since timestamp with time zone NOT NULL
@@ -2865,6 +2870,9 @@ ALTER TABLE ONLY tube.tube_backfill
 ALTER TABLE ONLY tube.tube_failing
     ADD CONSTRAINT tube_failing_pkey PRIMARY KEY (tube, partition);
 
+ALTER TABLE ONLY tube.tube_flag
+    ADD CONSTRAINT tube_flag_pkey PRIMARY KEY (tube);
+
 ALTER TABLE ONLY tube.tube_halted
     ADD CONSTRAINT tube_halted_pkey PRIMARY KEY (leader_id);
 
@@ -2988,6 +2996,9 @@ ALTER TABLE ONLY tube.tube_backfill
 
 ALTER TABLE ONLY tube.tube_failing
     ADD CONSTRAINT tube_failing_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_flag
+    ADD CONSTRAINT tube_flag_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_instance
     ADD CONSTRAINT tube_instance_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -4299,6 +4310,8 @@ GRANT SELECT ON TABLE tube.tube_attempt TO tube_monitor;
 GRANT SELECT ON TABLE tube.tube_audit TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_failing TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_flag TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_halted TO tube_admin;
 
