@@ -1478,7 +1478,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments 
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    AS f911ef05d42d580e;
+    AS 91be2a564f1b5dd9;
 
 CREATE FUNCTION tube.tube_private_has_left(rel oid, name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -2234,7 +2234,7 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET standard_conforming_strings TO 'on'
-    AS 2db9eef840f179ac;
+    AS fe7c2cf2fca5ffe8;
 
 CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
     LANGUAGE plpgsql

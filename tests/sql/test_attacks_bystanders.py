@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.helpers.capture import TUBE
+import psycopg
+import pytest
+
+from tests.helpers.capture import TUBE, Conn, make_tube, ops
 from tests.helpers.terms import Claim, acquire
 from tests.sql.attackers import MALLORY, World
 
@@ -28,3 +31,43 @@ def test_a_login_keeps_no_worker_from_waking_and_no_term_from_beginning(world: W
         world.admin.execute("SELECT tube_wake(%s, 0, %s)", (TUBE, term.leader_id))
         world.admin.execute("SELECT tube_sleep(%s, 4, 0, %s)", (TUBE, term.leader_id))
         assert acquire(world.admin, Claim(tube=TUBE, partitions=4)).epoch > term.epoch
+
+
+# --- limits of Postgres ---------------------------------------------------------------------------------
+
+
+def test_a_table_with_more_columns_than_a_function_takes_arguments(any_dsn: str) -> None:
+    names = [f"c{number}" for number in range(101)]
+    with open_wide(any_dsn, names) as conn:
+        make_tube(conn)
+        conn.execute("SELECT tube_table_ensure_attached(%s, 'wide', 0, columns => %s::name[])", (TUBE, names))
+        conn.execute("INSERT INTO wide (id) VALUES (1), (2)")
+        conn.execute(f"UPDATE wide SET {names[-1]} = 1 WHERE id = 1".encode())
+        conn.execute("UPDATE wide SET id = id")
+        assert ops(conn) == [("I", 1), ("I", 2), ("U", 1)]
+
+
+def test_a_predicate_of_as_many_columns_as_a_function_takes_arguments(any_dsn: str) -> None:
+    names = [f"c{number}" for number in range(100)]
+    with open_wide(any_dsn, names) as conn:
+        make_tube(conn, predicate=" AND ".join(f"{name} IS NULL" for name in names))
+        conn.execute("SELECT tube_table_ensure_attached(%s, 'wide', 0)", (TUBE,))
+        conn.execute("INSERT INTO wide (id, c1) VALUES (1, NULL), (2, 2)")
+        assert ops(conn) == [("I", 1)]
+
+
+def test_a_predicate_of_more_columns(any_dsn: str) -> None:
+    names = [f"c{number}" for number in range(101)]
+    with open_wide(any_dsn, names) as conn:
+        make_tube(conn, predicate=" AND ".join(f"{name} IS NULL" for name in names))
+        with pytest.raises(psycopg.Error, match="it names more than 100 columns") as refused:
+            conn.execute("SELECT tube_table_ensure_attached(%s, 'wide', 0)", (TUBE,))
+        assert refused.value.sqlstate == "TU105"
+
+
+def open_wide(dsn: str, names: list[str]) -> Conn:
+    """A session, and a table with these columns besides its key."""
+    conn = psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public")
+    columns = "".join(f", {name} smallint" for name in names)
+    conn.execute(f"CREATE TABLE public.wide (id bigint PRIMARY KEY{columns})".encode())
+    return conn
