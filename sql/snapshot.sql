@@ -1349,6 +1349,10 @@ CREATE FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) RETURNS voi
     SET quote_all_identifiers TO 'off'
     AS e17526b8d592057c;
 
+CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS 0f2e2f87b9f8c26b;
+
 CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
     LANGUAGE sql IMMUTABLE
     AS dcb1504e5f3a047d;
@@ -2105,7 +2109,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 7bc33ee4b5166f9f;
+    AS 380010ba987d7c04;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3718,6 +3722,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_routines(att tube.tube_attachment,
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
 

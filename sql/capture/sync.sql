@@ -366,6 +366,7 @@ BEGIN
         IF tube_wakes() AND tube_private_may_notify() THEN
             PERFORM pg_notify(tube_channel(att.tube), 'ddl');
         END IF;
+        PERFORM tube_private_drop_unbound(att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
         FROM pg_class AS c JOIN pg_proc AS p ON p.oid = att.captured_by WHERE c.oid = att.tbl;
         IF NOT capture.is_owners THEN
@@ -387,6 +388,25 @@ BEGIN
         END IF;
     END LOOP;
     RETURN statements;
+END
+$$;
+
+-- tube_private_drop_unbound: drops predicates of an attachment that are bound to other types than its columns have by now.
+-- Writes can't call them any more, and whoever gave a column another type may want to drop the former one, an enum, at once.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_unbound(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    bound CONSTANT text := (SELECT coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
+    former text;
+BEGIN
+    FOR former IN
+        SELECT min(r.name) FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE p.proname <> att.trigger_function
+        GROUP BY p.proname HAVING count(*) = 1 AND min(p.proargtypes::text) <> bound -- of several, the next look drops some
+    LOOP
+        EXECUTE format('DROP ROUTINE %s', former);
+    END LOOP;
 END
 $$;
 

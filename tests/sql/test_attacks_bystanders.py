@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.helpers.capture import TUBE, Conn, make_tube, ops
+from tests.helpers.capture import TUBE, Conn, asked, make_tube, ops, pods
 from tests.helpers.terms import Claim, acquire
 from tests.sql.attackers import MALLORY, World
 
@@ -71,3 +71,30 @@ def open_wide(dsn: str, names: list[str]) -> Conn:
     columns = "".join(f", {name} smallint" for name in names)
     conn.execute(f"CREATE TABLE public.wide (id bigint PRIMARY KEY{columns})".encode())
     return conn
+
+
+# --- other people's DDL ---------------------------------------------------------------------------------
+
+
+def test_an_enum_of_a_predicate_is_replaced_in_one_migration(world: World) -> None:
+    world.admin.execute(
+        "CREATE TYPE app.state AS ENUM ('new', 'gone'); ALTER TYPE app.state OWNER TO mallory"
+    )
+    world.admin.execute("CREATE TABLE app.e (id bigint PRIMARY KEY, s app.state)")
+    world.admin.execute("ALTER TABLE app.e OWNER TO mallory")
+    make_tube(world.admin, "enum", predicate="s <> 'gone'")
+    world.admin.execute("SELECT tube_table_ensure_attached('enum', 'app.e', 0)")
+    with world.login(MALLORY) as mallory, mallory.transaction():
+        mallory.execute("ALTER TYPE app.state RENAME TO former")
+        mallory.execute("CREATE TYPE app.state AS ENUM ('new', 'sent', 'gone')")
+        mallory.execute("ALTER TABLE app.e ALTER s TYPE app.state USING s::text::app.state")
+        mallory.execute("DROP TYPE app.former")
+    world.run(MALLORY, "INSERT INTO app.e VALUES (1, 'sent')")
+    assert asked(world.admin, "enum") == ["backfill_schedule"]
+    world.admin.execute("SELECT tube_sync()")
+    world.run(
+        MALLORY, "INSERT INTO app.e VALUES (2, 'sent'), (3, 'gone')", "ALTER TABLE app.e ADD more integer"
+    )
+    world.run(MALLORY, "INSERT INTO app.e VALUES (4, 'sent')")
+    assert [keys for _, _, keys, _ in pods(world.admin, "enum") if keys] == [[2], [4]]
+    world.run(MALLORY, "ALTER TABLE app.e DROP s", "DROP TYPE app.state")
