@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.helpers.capture import TUBE, Conn, asked, make_tube, ops, pods
+from tests.helpers.capture import TUBE, Conn, asked, make_tube, ops, pods, scalar
 from tests.helpers.terms import Claim, acquire
 from tests.sql.attackers import MALLORY, World
 
@@ -98,3 +98,18 @@ def test_an_enum_of_a_predicate_is_replaced_in_one_migration(world: World) -> No
     world.run(MALLORY, "INSERT INTO app.e VALUES (4, 'sent')")
     assert [keys for _, _, keys, _ in pods(world.admin, "enum") if keys] == [[2], [4]]
     world.run(MALLORY, "ALTER TABLE app.e DROP s", "DROP TYPE app.state")
+
+
+def test_no_other_column_leads_the_key_of_anothers_table(world: World) -> None:
+    """Of a key of several columns no function of the owner's has id_col, by which backfills are ordered."""
+    world.admin.execute("CREATE TABLE bank.two (a integer, b integer, v integer, PRIMARY KEY (a, b))")
+    world.admin.execute("ALTER TABLE bank.two OWNER TO keeper")
+    world.admin.execute("SELECT tube_ensure_exists('two', 1, NULL, 'text')")
+    world.admin.execute("SELECT tube_table_ensure_attached('two', 'bank.two', 0, key_cols => '{a,b}')")
+    world.run(
+        "worker",
+        "DO $do$ DECLARE a tube.tube_attachment := ("
+        "SELECT t FROM tube.tube_attachment AS t WHERE t.tube = 'two');"
+        " BEGIN a.id_col := 'nothing'; PERFORM tube.tube_private_store(a, 'ordered'); END $do$",
+    )
+    assert scalar(world.admin, "SELECT id_col FROM tube_attachment WHERE tube = 'two'") == "a"
