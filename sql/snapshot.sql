@@ -262,7 +262,7 @@ COMMENT ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in
 CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 75dd7020950a0a64;
+    AS 750c26edc9f6860f;
 
 COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Adds an action of your program to the audit. Pass no document and no secret.';
 
@@ -656,14 +656,14 @@ COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Ends 
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 01a7a84d091cc989;
+    AS 27e680e65fe4cce3;
 
 COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes the record of a job, or with NULL of all that ended before a time; pods in tubes stay.';
 
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS c9660770954393c7;
+    AS d81f5adcf6787532;
 
 COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, newest first; for admins, workers and monitors all, for others their own.';
 
@@ -1685,6 +1685,10 @@ CREATE FUNCTION tube.tube_private_lock_touch(tbl regclass) RETURNS void
     LANGUAGE sql
     AS efcff513ef32f91d;
 
+CREATE FUNCTION tube.tube_private_login() RETURNS name
+    LANGUAGE plpgsql
+    AS 560274d3061e2fc9;
+
 CREATE FUNCTION tube.tube_private_lost_note(note text) RETURNS TABLE(tube text, number bigint, id uuid)
     LANGUAGE sql
     AS 294bc3f11a3109f8;
@@ -1999,8 +2003,8 @@ CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, othe
     AS bdcfba49974b07e8;
 
 CREATE FUNCTION tube.tube_private_refuse_job(job tube.tube_job) RETURNS void
-    LANGUAGE plpgsql STABLE
-    AS 7597d05a443bb029;
+    LANGUAGE plpgsql
+    AS 6a207f788249d715;
 
 CREATE FUNCTION tube.tube_private_refuse_loss(tube text) RETURNS void
     LANGUAGE plpgsql
@@ -3856,6 +3860,8 @@ GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions inte
 GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_touch(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_login() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lost_note(note text) FROM PUBLIC;
 

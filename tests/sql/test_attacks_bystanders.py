@@ -113,3 +113,42 @@ def test_no_other_column_leads_the_key_of_anothers_table(world: World) -> None:
         " BEGIN a.id_col := 'nothing'; PERFORM tube.tube_private_store(a, 'ordered'); END $do$",
     )
     assert scalar(world.admin, "SELECT id_col FROM tube_attachment WHERE tube = 'two'") == "a"
+
+
+# --- in the name of others ------------------------------------------------------------------------------
+
+
+def test_no_job_is_anothers_while_a_superuser_analyzes(world: World) -> None:
+    """In autovacuum, too, the owner of a table runs code in a superuser's session."""
+    world.run("writer", "SELECT tube.tube_job_begin('theirs', ARRAY['es-live'], 'direct', 'f', 2)")
+    world.admin.execute("GRANT tube_writer TO mallory")
+    tries = (
+        "SELECT tube.tube_job_done('theirs', 0, 1, 1, 1)",
+        "SELECT tube.tube_job_finish('theirs')",
+        "SELECT tube.tube_job_forget('theirs')",
+        "SELECT tube.tube_job_units('theirs')",
+        "SELECT tube.tube_audit_add('in another name')",
+    )
+    world.run(
+        MALLORY,
+        "CREATE FUNCTION evil.act(statement text) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS"
+        " 'BEGIN PERFORM evil.grasp(); EXECUTE statement; RETURN 0;"
+        " EXCEPTION WHEN insufficient_privilege THEN RETURN 1; END'",
+        "CREATE TABLE evil.bait (statement text)",
+        *(f"INSERT INTO evil.bait VALUES ($${statement}$$)" for statement in tries),
+        "CREATE INDEX ON evil.bait (evil.act(statement))",
+    )
+    before = work_of_others(world)
+    world.struck.clear()
+    world.admin.execute("ANALYZE evil.bait")
+    assert world.struck == {MALLORY}, "the trap works"
+    assert work_of_others(world) == before
+    world.run("writer", "SELECT tube.tube_job_done('theirs', 0, 1, 1, 1)")
+
+
+def work_of_others(world: World) -> list[object]:
+    """The job, its units, and who did what."""
+    return world.admin.execute(
+        "SELECT j.state, (SELECT count(*) FROM tube_job_unit),"
+        " (SELECT array_agg(a.done_by) FROM tube_audit AS a) FROM tube_job AS j"
+    ).fetchall()
