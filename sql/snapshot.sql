@@ -1446,7 +1446,7 @@ CREATE FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) RETUR
 
 CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS d5e10f1379ea7f71;
+    AS 1537e01c02fbb7fd;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
@@ -2267,7 +2267,7 @@ CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETUR
 
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
-    AS 0c7d8004119394fa;
+    AS 75d62c92f6b0693e;
 
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
