@@ -262,7 +262,7 @@ COMMENT ON FUNCTION tube.tube_attempts_reset(tube text, in_partition integer, in
 CREATE FUNCTION tube.tube_audit_add(action text, tube text DEFAULT NULL::text, details jsonb DEFAULT '{}'::jsonb) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 75dd7020950a0a64;
+    AS 750c26edc9f6860f;
 
 COMMENT ON FUNCTION tube.tube_audit_add(action text, tube text, details jsonb) IS 'Adds an action of your program to the audit. Pass no document and no secret.';
 
@@ -656,14 +656,14 @@ COMMENT ON FUNCTION tube.tube_job_finish(job_id text, attempts uuid[]) IS 'Ends 
 CREATE FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone DEFAULT NULL::timestamp with time zone) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 01a7a84d091cc989;
+    AS 27e680e65fe4cce3;
 
 COMMENT ON FUNCTION tube.tube_job_forget(job_id text, before timestamp with time zone) IS 'Deletes the record of a job, or with NULL of all that ended before a time; pods in tubes stay.';
 
 CREATE FUNCTION tube.tube_job_list(in_job text DEFAULT NULL::text) RETURNS TABLE(job_id text, tubes text[], kind text, state text, units_done bigint, units integer, rows bigint, ids bigint, pods bigint, backfill_id bigint, created_at timestamp with time zone, last_at timestamp with time zone, ended_at timestamp with time zone, begun_by name)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS c9660770954393c7;
+    AS d81f5adcf6787532;
 
 COMMENT ON FUNCTION tube.tube_job_list(in_job text) IS 'Lists jobs, newest first; for admins, workers and monitors all, for others their own.';
 
@@ -1349,6 +1349,10 @@ CREATE FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) RETURNS voi
     SET quote_all_identifiers TO 'off'
     AS e17526b8d592057c;
 
+CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS 0f2e2f87b9f8c26b;
+
 CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
     LANGUAGE sql IMMUTABLE
     AS dcb1504e5f3a047d;
@@ -1442,7 +1446,7 @@ CREATE FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) RETUR
 
 CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS d5e10f1379ea7f71;
+    AS 1537e01c02fbb7fd;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
@@ -1478,7 +1482,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments 
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    AS f911ef05d42d580e;
+    AS 91be2a564f1b5dd9;
 
 CREATE FUNCTION tube.tube_private_has_left(rel oid, name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1681,6 +1685,10 @@ CREATE FUNCTION tube.tube_private_lock_touch(tbl regclass) RETURNS void
     LANGUAGE sql
     AS efcff513ef32f91d;
 
+CREATE FUNCTION tube.tube_private_login() RETURNS name
+    LANGUAGE plpgsql
+    AS 560274d3061e2fc9;
+
 CREATE FUNCTION tube.tube_private_lost_note(note text) RETURNS TABLE(tube text, number bigint, id uuid)
     LANGUAGE sql
     AS 294bc3f11a3109f8;
@@ -1691,7 +1699,7 @@ CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
 
 CREATE FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) RETURNS void
     LANGUAGE plpgsql
-    AS 6796e49a14b53f09;
+    AS af8b0bae867a6781;
 
 CREATE FUNCTION tube.tube_private_make_outbox(outbox text, value_type regtype) RETURNS void
     LANGUAGE plpgsql
@@ -1995,8 +2003,8 @@ CREATE FUNCTION tube.tube_private_refuse_backfill(att tube.tube_attachment, othe
     AS bdcfba49974b07e8;
 
 CREATE FUNCTION tube.tube_private_refuse_job(job tube.tube_job) RETURNS void
-    LANGUAGE plpgsql STABLE
-    AS 7597d05a443bb029;
+    LANGUAGE plpgsql
+    AS 6a207f788249d715;
 
 CREATE FUNCTION tube.tube_private_refuse_loss(tube text) RETURNS void
     LANGUAGE plpgsql
@@ -2105,7 +2113,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 7bc33ee4b5166f9f;
+    AS 380010ba987d7c04;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2115,7 +2123,7 @@ CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
 CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 2f39978b472e8ae8;
+    AS 5931163f6003daf1;
 
 CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2177,7 +2185,7 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS e3287b30bf9e00db;
+    AS 18b074aed5798dec;
 
 CREATE FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2234,7 +2242,7 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET standard_conforming_strings TO 'on'
-    AS 2db9eef840f179ac;
+    AS fe7c2cf2fca5ffe8;
 
 CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
     LANGUAGE plpgsql
@@ -2259,7 +2267,7 @@ CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETUR
 
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
-    AS 0c7d8004119394fa;
+    AS 75d62c92f6b0693e;
 
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
@@ -2601,6 +2609,11 @@ CREATE TABLE tube.tube_failing (
     failed_at timestamp with time zone NOT NULL
 );
 
+CREATE TABLE tube.tube_flag (
+    tube text NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE tube.tube_halted (
     leader_id uuid NOT NULL,
     since timestamp with time zone NOT NULL
@@ -2865,6 +2878,9 @@ ALTER TABLE ONLY tube.tube_backfill
 ALTER TABLE ONLY tube.tube_failing
     ADD CONSTRAINT tube_failing_pkey PRIMARY KEY (tube, partition);
 
+ALTER TABLE ONLY tube.tube_flag
+    ADD CONSTRAINT tube_flag_pkey PRIMARY KEY (tube);
+
 ALTER TABLE ONLY tube.tube_halted
     ADD CONSTRAINT tube_halted_pkey PRIMARY KEY (leader_id);
 
@@ -2988,6 +3004,9 @@ ALTER TABLE ONLY tube.tube_backfill
 
 ALTER TABLE ONLY tube.tube_failing
     ADD CONSTRAINT tube_failing_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
+
+ALTER TABLE ONLY tube.tube_flag
+    ADD CONSTRAINT tube_flag_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
 
 ALTER TABLE ONLY tube.tube_instance
     ADD CONSTRAINT tube_instance_tube_fkey FOREIGN KEY (tube) REFERENCES tube.tube_registry(tube) ON DELETE CASCADE;
@@ -3708,6 +3727,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) FROM PUBLIC;
@@ -3839,6 +3860,8 @@ GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions inte
 GRANT ALL ON FUNCTION tube.tube_private_lock_parked(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT key text, OUT slot text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lock_touch(tbl regclass) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_login() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_lost_note(note text) FROM PUBLIC;
 
@@ -4299,6 +4322,8 @@ GRANT SELECT ON TABLE tube.tube_attempt TO tube_monitor;
 GRANT SELECT ON TABLE tube.tube_audit TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_failing TO tube_admin;
+
+GRANT SELECT ON TABLE tube.tube_flag TO tube_admin;
 
 GRANT SELECT ON TABLE tube.tube_halted TO tube_admin;
 

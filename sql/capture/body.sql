@@ -369,12 +369,12 @@ BEGIN
         AND (a.attname = ANY (tube_private_key_names(att)) OR (t.oid < 16384 OR t.typtype = 'd') AND a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     IF att.row_filter IS NOT NULL THEN
         conditions := conditions || (
-            SELECT format('%1$s::oid::regprocedure::text = format(''%%s(%%s)'', %1$s, concat_ws('','', NULL::text%2$s))', passes,
-                string_agg(format(', format_type(pg_typeof(%s), NULL)', tube_private_bound_sql('r', c.name, c.type, c.bound)), '' ORDER BY c.attnum))
+            SELECT format('%1$s::oid::regprocedure::text = format(''%%s(%%s)'', %1$s, array_to_string(ARRAY[%2$s]::text[], '',''))', passes,
+                string_agg(format('format_type(pg_typeof(%s), NULL)', tube_private_bound_sql('r', c.name, c.type, c.bound)), ', ' ORDER BY c.attnum))
             FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
     END IF;
     IF att.columns IS NOT NULL THEN
-        conditions := conditions || (SELECT format('num_nulls(%s) > 0', string_agg(format('r.%I', c), ', ')) FROM unnest(att.columns) AS c);
+        conditions := conditions || (SELECT format('ROW(%s) IS NULL', string_agg(format('r.%I', c), ', ')) FROM unnest(att.columns) AS c);
     END IF;
     -- A virtual generated column has no value in the rows that a trigger sees: to name it fails. An old snapshot may still
     -- show another one.

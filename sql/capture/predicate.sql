@@ -124,7 +124,9 @@ DECLARE
     columns text;
     fault text;
 BEGIN
-    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum), min(c.fault) INTO columns, fault
+    SELECT string_agg(format('%I %s', c.name, c.bound::regtype), ', ' ORDER BY c.attnum),
+        coalesce(min(c.fault), CASE WHEN count(*) > 100 THEN 'it names more than 100 columns' END) -- a function has no more arguments
+    INTO columns, fault
     FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF fault IS NULL THEN
         BEGIN

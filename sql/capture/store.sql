@@ -23,6 +23,7 @@ BEGIN
         END IF;
     END IF;
     att := tube_private_with_columns(tube_private_with_names(att));
+    att.id_col := (tube_private_key_names(att))[1]; -- of several, no function of the owner has it
     att.as_root := tube_private_is_root(att);
     -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing

@@ -139,9 +139,12 @@ BEGIN
     SELECT now.seen_names[k.place] INTO other
     FROM unnest(was.seen_types, now.seen_types) WITH ORDINALITY AS k (was, now, place)
     WHERE now.seen_attnums[k.place] = was.seen_attnums[k.place] AND CASE WHEN k.was LIKE 'enum{%' AND k.now LIKE 'enum{%' THEN
-            substr(k.was, 5)::name[] <> ARRAY(
-                SELECT l.label FROM unnest(substr(k.now, 5)::name[]) WITH ORDINALITY AS l (label, place)
-                WHERE l.label = ANY (substr(k.was, 5)::name[]) ORDER BY l.place)
+            EXISTS (
+                SELECT FROM unnest(substr(k.was, 5)::text[]) AS w (label) CROSS JOIN LATERAL (
+                    SELECT bool_or(n.label = w.label) AS same, bool_or(split_part(n.label, ' ', 1) = split_part(w.label, ' ', 1)) AS there,
+                        bool_or(ltrim(n.label, '0123456789') = ltrim(w.label, '0123456789')) AS named
+                    FROM unnest(substr(k.now, 5)::text[]) AS n (label)) AS f
+                WHERE NOT f.same AND (f.there OR NOT f.named)) -- in another enum, of the same names, it has another number
         ELSE regexp_replace(k.was, '^enum.*', 'text') <> regexp_replace(k.now, '^enum.*', 'text') END
     ORDER BY k.place LIMIT 1;
     IF FOUND AND now.seen_oid = was.seen_oid THEN
@@ -165,7 +168,7 @@ BEGIN
         OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     att.seen_types := (
         SELECT array_agg(concat(k.type, (
-            SELECT array_agg(e.enumlabel ORDER BY e.enumsortorder) FROM pg_attribute AS a JOIN pg_enum AS e ON e.enumtypid = a.atttypid
+            SELECT array_agg(concat_ws(' ', e.oid, e.enumlabel) ORDER BY e.oid) FROM pg_attribute AS a JOIN pg_enum AS e ON e.enumtypid = a.atttypid
             WHERE a.attrelid = att.tbl AND a.attname = k.name)) ORDER BY k.place)
         FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place));
     RETURN att;
@@ -366,6 +369,7 @@ BEGIN
         IF tube_wakes() AND tube_private_may_notify() THEN
             PERFORM pg_notify(tube_channel(att.tube), 'ddl');
         END IF;
+        PERFORM tube_private_drop_unbound(att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
         FROM pg_class AS c JOIN pg_proc AS p ON p.oid = att.captured_by WHERE c.oid = att.tbl;
         IF NOT capture.is_owners THEN
@@ -387,6 +391,25 @@ BEGIN
         END IF;
     END LOOP;
     RETURN statements;
+END
+$$;
+
+-- tube_private_drop_unbound: drops predicates of an attachment that are bound to other types than its columns have by now.
+-- Writes can't call them any more, and whoever gave a column another type may want to drop the former one, an enum, at once.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_unbound(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    bound CONSTANT text := (SELECT coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
+    former text;
+BEGIN
+    FOR former IN
+        SELECT min(r.name) FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE p.proname <> att.trigger_function
+        GROUP BY p.proname HAVING count(*) = 1 AND min(p.proargtypes::text) <> bound -- of several, the next look drops some
+    LOOP
+        EXECUTE format('DROP ROUTINE %s', former);
+    END LOOP;
 END
 $$;
 

@@ -98,9 +98,11 @@ $$;
 
 -- tube_private_refuse_job: raises 42501 where a job belongs to another role.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_job(job :"schema".tube_job) RETURNS void
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql AS $$
+DECLARE
+    login CONSTANT name := tube_private_login();
 BEGIN
-    IF job.begun_by <> session_user AND NOT pg_has_role(session_user, tube_private_role('admin'), 'MEMBER') THEN
+    IF job.begun_by <> login AND NOT pg_has_role(login, tube_private_role('admin'), 'MEMBER') THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('the job %L belongs to %I, who has begun it', job.job_id, job.begun_by),
             HINT = format('%I and members of %I may continue or forget it. Give your job another name.',
@@ -193,7 +195,8 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_job_forget(job_id text, before timestamptz = NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
-    everybody CONSTANT boolean := pg_has_role(session_user, tube_private_role('admin'), 'MEMBER');
+    login CONSTANT name := tube_private_login();
+    everybody CONSTANT boolean := pg_has_role(login, tube_private_role('admin'), 'MEMBER');
     job tube_job;
     forgotten bigint;
 BEGIN
@@ -213,7 +216,7 @@ BEGIN
         END IF;
     END IF;
     DELETE FROM tube_job AS j
-    WHERE ($1 IS NULL OR j.job_id = $1) AND (everybody OR j.begun_by = session_user)
+    WHERE ($1 IS NULL OR j.job_id = $1) AND (everybody OR j.begun_by = login)
         AND (before IS NULL OR before > coalesce(j.ended_at,
             (SELECT b.ended_at FROM tube_backfill AS b WHERE b.backfill_id = j.backfill_id)));
     GET DIAGNOSTICS forgotten = ROW_COUNT;
@@ -237,15 +240,15 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     SELECT j.job_id, j.tubes, j.kind, CASE WHEN j.state = 'done' THEN j.state ELSE coalesce(e.state, j.state) END,
         u.n, j.units, coalesce(j.rows_done, u.rows), coalesce(j.ids_done, u.ids), coalesce(j.pods_done, u.pods),
         j.backfill_id, j.created_at, u.last_at, coalesce(j.ended_at, e.ended_at), j.begun_by
-    FROM tube_job AS j
+    FROM tube_private_login() AS login CROSS JOIN tube_job AS j
     LEFT JOIN tube_backfill AS e ON e.backfill_id = j.backfill_id AND e.ended_at IS NOT NULL
     CROSS JOIN LATERAL (
         SELECT count(*) AS n, coalesce(sum(w.rows), 0)::bigint AS rows, coalesce(sum(w.ids), 0)::bigint AS ids,
             coalesce(sum(w.pods), 0)::bigint AS pods, max(w.ended_at) AS last_at
         FROM tube_job_unit AS w WHERE w.job_id = j.job_id) AS u
-    WHERE (in_job IS NULL OR j.job_id = in_job) AND (j.begun_by = session_user OR EXISTS (
+    WHERE (in_job IS NULL OR j.job_id = in_job) AND (j.begun_by = login OR EXISTS (
         SELECT FROM unnest(ARRAY['admin', 'worker', 'monitor']) AS k (kind)
-        WHERE pg_has_role(session_user, tube_private_role(k.kind), 'MEMBER')))
+        WHERE pg_has_role(login, tube_private_role(k.kind), 'MEMBER')))
     ORDER BY j.created_at DESC
 $$;
 COMMENT ON FUNCTION :"schema".tube_job_list IS

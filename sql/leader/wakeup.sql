@@ -32,7 +32,7 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sleep IS 'Registers a leader as sleeping, so that writers NOTIFY it.';
 
 -- tube_private_set_flag: the trigger that shows writers whether a worker sleeps; see tube_private_provide_tube.
--- Sleepers of a tube take turns, by an advisory lock, so that a waking one does not hide another that falls asleep.
+-- Sleepers of a tube take turns, by the tube's row in tube_flag, so that a waking one does not hide another that falls asleep.
 -- The flag is set at once, before the commit: a writer may notify once too often. Where a row was to go, and the transaction
 -- failed, it may say too early that no worker sleeps; so each tube_sleep sets it, whether its row is there or not.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_flag() RETURNS trigger
@@ -46,7 +46,7 @@ BEGIN
     IF flag IS NULL THEN
         RETURN NULL; -- the tube is being dropped
     END IF;
-    PERFORM pg_advisory_xact_lock(hashtextextended(tube_private_schema() || ' sleeps ' || of_tube, 0));
+    PERFORM FROM tube_flag AS f WHERE f.tube = of_tube FOR NO KEY UPDATE;
     PERFORM setval(flag, CASE WHEN TG_OP <> 'DELETE' OR EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = of_tube)
         THEN 2 ELSE 1 END);
     RETURN NULL;

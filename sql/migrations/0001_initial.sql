@@ -53,7 +53,7 @@ CREATE TABLE :"schema".tube_attachment (
     seen_oid     oid,
     seen_attnums smallint[], -- of the key, of columns, of those in row_filter
     seen_names   name[],
-    seen_types   text[],     -- of the columns of a key of several, with the labels of enums; NULL of another key
+    seen_types   text[],     -- of the columns of a key of several, with numbers and labels of enums; NULL of another key
     members      oid[],      -- of a partitioned table: all of its tree, itself too
     waiting      oid[],      -- parts whose triggers could not be made so far, and members that lost some
     as_root      boolean,    -- whether put was made for the root table of its shards
@@ -117,6 +117,11 @@ CREATE TABLE :"schema".tube_sleeper (
     partition  integer NOT NULL,
     partitions integer NOT NULL,
     PRIMARY KEY (tube, partition)
+) WITH (fillfactor = 50);
+
+-- Its row is locked by whoever sets a tube's flag: an advisory lock could be anybody's.
+CREATE TABLE :"schema".tube_flag (
+    tube text PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE
 ) WITH (fillfactor = 50);
 
 -- Keys set aside with their error; an unknown control pod has no id.

@@ -18,8 +18,8 @@ BEGIN
         RAISE EXCEPTION 'the details are not a JSON object of at most 8192 bytes'
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give filters, counts and the first keys.';
     END IF;
-    INSERT INTO tube_audit AS a (client, action, tube, details)
-    VALUES (nullif(current_setting('application_name'), ''), tube_audit_add.action, tube_audit_add.tube,
+    INSERT INTO tube_audit AS a (done_by, client, action, tube, details)
+    VALUES (tube_private_login(), nullif(current_setting('application_name'), ''), tube_audit_add.action, tube_audit_add.tube,
         tube_audit_add.details)
     RETURNING a.audit_id INTO number;
     RETURN number;

@@ -62,6 +62,17 @@ BEGIN
 END
 $$;
 
+-- tube_private_login: the role that logged in, whatever SET ROLE says. Jobs belong to it, and the audit names it.
+-- Refused in an operation that Postgres restricts: there a table owner's code, in an index say, runs in another role's
+-- session, such as autovacuum's, which is a superuser's. UNLISTEN is refused there (42501), and else does nothing.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_login() RETURNS name
+LANGUAGE plpgsql AS $$
+BEGIN
+    UNLISTEN pytube_nothing;
+    RETURN session_user;
+END
+$$;
+
 -- tube_private_full_xid: the transaction that wrote a row, with its epoch. A row's xid has 32 bits of it.
 -- Of all numbers with these bits it is the greatest that a row can have by now; this transaction's may be above the
 -- snapshot's end, by less than a million. Of a row older than 2^32 transactions it is too great, which can make that row

@@ -226,7 +226,7 @@ BEGIN
 END
 $$;
 
--- tube_private_make_flag: the flag of a tube or an outbox, where it is missing.
+-- tube_private_make_flag: the flag of a tube or an outbox, and the row by which it is locked, where they are missing.
 -- It is a sequence that shows writers whether a worker of the tube sleeps: 1 no, 2 yes. It is not part of any
 -- transaction: a writer with an old snapshot sees it, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_make_flag(reg :"schema".tube_registry) RETURNS void
@@ -234,6 +234,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     flag CONSTANT text := tube_private_qualify('tube_sleeps_' || reg.number);
 BEGIN
+    INSERT INTO tube_flag (tube) VALUES (reg.tube) ON CONFLICT DO NOTHING;
     IF to_regclass(flag) IS NULL THEN
         EXECUTE format('CREATE SEQUENCE %s', flag);
         PERFORM setval(flag::regclass, CASE WHEN EXISTS (SELECT FROM tube_sleeper AS s WHERE s.tube = reg.tube)

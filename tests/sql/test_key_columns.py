@@ -477,6 +477,7 @@ SWAPPED = [
         ([RETYPED], '["1", "ok"]', "a"),
         ([RELABELED], '[1, "good"]', "m"),
         ([RELABELED, "ALTER TYPE mood ADD VALUE 'so so' BEFORE 'bad'"], '[1, "good"]', "m"),
+        ([RELABELED, "ALTER TYPE mood ADD VALUE 'ok'"], '[1, "good"]', "m"),
         (SWAPPED, '[1, "bad"]', "m"),
         ([RELABELED, "ALTER TABLE made RENAME m TO l"], '[1, "good"]', "l"),
     ],
@@ -510,6 +511,10 @@ def test_a_key_whose_texts_are_others_asks_for_a_backfill(
         "ALTER TYPE mood ADD VALUE 'so so' BEFORE 'ok'",
         "ALTER TYPE mood RENAME TO state",
         "ALTER TABLE made ALTER m TYPE text",
+        (
+            "CREATE TYPE public.state AS ENUM ('ok', 'bad');"
+            " ALTER TABLE made ALTER m TYPE public.state USING m::text::public.state"
+        ),
         "ALTER TABLE made ALTER a TYPE bigint",
         "ALTER TABLE made ALTER n TYPE text",
     ],
