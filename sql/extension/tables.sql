@@ -1,5 +1,5 @@
 -- What a dump holds of the extension: its tables' rows, and where its sequences are. Not the version, which is that of the
--- files that the server has.
+-- files that the server has; nor workers that sleep, whose rows would fire a trigger while not all is restored.
 DO $$
 DECLARE
     content regclass;
@@ -7,7 +7,7 @@ BEGIN
     FOR content IN
         SELECT c.oid FROM pg_depend AS d JOIN pg_extension AS e ON e.oid = d.refobjid JOIN pg_class AS c ON c.oid = d.objid
         WHERE e.extname = 'pytube' AND d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_class'::regclass
-            AND d.deptype = 'e' AND c.relkind IN ('r', 'S') AND c.relname <> 'tube_version'
+            AND d.deptype = 'e' AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('tube_version', 'tube_sleeper')
         ORDER BY c.oid
     LOOP
         PERFORM pg_extension_config_dump(content, '');

@@ -51,11 +51,11 @@ FROM pg_namespace AS n WHERE n.oid >= 16384 AND n.nspname NOT LIKE 'pg\\_%'
 ORDER BY 1, 2, 3
 """
 
-_CONTENT = """
-SELECT c.relname::text, query_to_xml(
-    CASE c.relkind WHEN 'S' THEN format('SELECT last_value, is_called FROM %s', c.oid::regclass)
-        ELSE format('SELECT * FROM %s AS t ORDER BY t::text', c.oid::regclass) END, true, false, '')::text
-FROM pg_class AS c WHERE c.relnamespace = 'tube'::regnamespace AND c.relkind IN ('r', 'S') ORDER BY 1
+_RELATIONS = """
+SELECT c.oid::regclass::text, CASE c.relkind WHEN 'S' THEN 'r.last_value, r.is_called' ELSE 'r' END
+FROM pg_class AS c WHERE c.relnamespace = 'tube'::regnamespace AND c.relkind IN ('r', 'S')
+    AND c.relname <> 'tube_sleeper'
+ORDER BY 1
 """
 
 _GENERATED = """
@@ -65,6 +65,10 @@ FROM pg_depend AS d LEFT JOIN pg_proc AS p ON d.classid = 'pg_proc'::regclass AN
 WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.objid >= 16384
     AND (p.prosrc LIKE E'\\n-- Made by%' OR p.pronamespace = 'tube_capture'::regnamespace
         OR c.relkind = 'v' OR c.relname !~ '^tube_' OR c.relname ~ '^tube_sleeps')
+UNION ALL
+SELECT 'rights on ' || pg_describe_object(i.classoid, i.objoid, 0) FROM pg_init_privs AS i
+WHERE i.privtype = 'e' AND NOT EXISTS (SELECT FROM pg_depend AS d
+    WHERE d.classid = i.classoid AND d.objid = i.objoid AND d.deptype = 'e')
 """
 
 OF_THE_EXTENSION = ("tube_private_restore_installation", "tube_installation_restored_trigger")
@@ -76,11 +80,19 @@ def objects(conn: Conn) -> list[tuple[Any, ...]]:
     return [row for row in rows if not any(name in f"{row[1]} {row[2]}" for name in OF_THE_EXTENSION)]
 
 
-def content(conn: Conn) -> list[tuple[str, str]]:
-    """The rows of all tables in the schema `tube`, and where its sequences are."""
-    return conn.execute(_CONTENT.encode()).fetchall()
+def content(conn: Conn) -> dict[str, list[str]]:
+    """The rows of all tables in the schema `tube`, but of sleeping workers; and where its sequences are."""
+    return {
+        name: [
+            row for (row,) in conn.execute(f"SELECT ROW({wanted})::text FROM {name} AS r ORDER BY 1".encode())
+        ]
+        for name, wanted in conn.execute(_RELATIONS.encode()).fetchall()
+    }
 
 
 def wrong_members(conn: Conn) -> list[str]:
-    """Of the extension's objects, those made for tubes and attached tables: a dump would lack them."""
+    """Of the extension's objects, those made for tubes and attached tables: a dump would lack them.
+
+    And what is not of the extension, but has rights that a dump would lack.
+    """
     return [name for (name,) in conn.execute(_GENERATED.encode())]
