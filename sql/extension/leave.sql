@@ -3,7 +3,6 @@
 DO $$
 DECLARE
     extension CONSTANT oid := (SELECT e.oid FROM pg_extension AS e WHERE e.extname = 'pytube');
-    ours CONSTANT oid := to_regnamespace(quote_ident(current_setting('pytube.install_schema')));
     members CONSTANT text[] := current_setting('pytube.install_members');
     made record;
 BEGIN
@@ -14,7 +13,7 @@ BEGIN
     LOOP
         EXECUTE format('ALTER EXTENSION pytube DROP %s %s', made.type, made.identity);
     END LOOP;
-    -- Rights on an adopted table, which is in the schema of its owner.
+    -- Adopted tables, which are in schemas of others, and have got rights here.
     FOR made IN
         SELECT DISTINCT i.type, i.identity
         FROM pg_init_privs AS p CROSS JOIN LATERAL pg_identify_object(p.classoid, p.objoid, 0) AS i
@@ -24,11 +23,32 @@ BEGIN
         EXECUTE format('ALTER EXTENSION pytube ADD %s %s', made.type, made.identity);
         EXECUTE format('ALTER EXTENSION pytube DROP %s %s', made.type, made.identity);
     END LOOP;
-    -- The extension's own schema can't join it.
+END
+$$;
+
+-- Dumps leave out the rights that an extension's script has found, or granted. They are to leave out those of pytube's roles
+-- and PUBLIC alone: owners of attached tables get theirs at run time. So Postgres forgets it of other roles, and of the
+-- schema, which can't be part of the extension.
+DO $$
+DECLARE
+    ours CONSTANT oid := to_regnamespace(quote_ident(current_setting('pytube.install_schema')));
+    database CONSTANT oid := (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database());
+    roles CONSTANT oid[] := ARRAY(
+        SELECT r.oid FROM pg_roles AS r JOIN unnest('{owner,admin,worker,writer,monitor}'::text[]) AS k (kind)
+            ON r.rolname = current_setting('pytube.install_roles') || '_' || k.kind) || 0::oid;
+    members CONSTANT text[] := ARRAY(
+        SELECT format('%s %s', d.classid, d.objid) FROM pg_depend AS d JOIN pg_extension AS e ON e.oid = d.refobjid
+        WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'pytube');
+BEGIN
     DELETE FROM pg_init_privs AS p WHERE p.classoid = 'pg_namespace'::regclass AND p.objoid = ours;
+    UPDATE pg_init_privs AS p SET initprivs = ARRAY(
+        SELECT i.right FROM unnest(p.initprivs) AS i ("right")
+        WHERE EXISTS (SELECT FROM aclexplode(ARRAY[i.right]) AS a WHERE a.grantee = ANY (roles)))
+    WHERE format('%s %s', p.classoid, p.objoid) = ANY (members)
+        AND EXISTS (SELECT FROM aclexplode(p.initprivs) AS a WHERE a.grantee <> ALL (roles));
     DELETE FROM pg_shdepend AS d
-    WHERE d.classid = 'pg_namespace'::regclass AND d.objid = ours AND d.deptype = 'i'
-        AND d.dbid = (SELECT b.oid FROM pg_database AS b WHERE b.datname = current_database());
+    WHERE d.dbid = database AND d.deptype = 'i' AND (d.classid = 'pg_namespace'::regclass AND d.objid = ours
+        OR d.refobjid <> ALL (roles) AND format('%s %s', d.classid, d.objid) = ANY (members));
 END
 $$;
 SET LOCAL pytube.install_extension = 'off';
