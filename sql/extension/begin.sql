@@ -17,14 +17,14 @@ BEGIN
     PERFORM set_config('pytube.install_schema', ours.nspname, true);
     IF ours.nspname = 'public' THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
-            MESSAGE = 'pytube needs a schema of its own',
+            MESSAGE = 'pytube needs a separate schema',
             HINT = 'CREATE SCHEMA tube; CREATE EXTENSION pytube SCHEMA tube;';
     ELSIF recorded IS NOT NULL
         AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = recorded AND d.deptype = 'e')
     THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('pytube is in the schema %I already, and was not made by CREATE EXTENSION', ours.nspname),
-            HINT = 'Go on upgrading it by pytube install, or psql -f install.sql; or uninstall it first.';
+            HINT = 'Upgrade it by pytube install, or psql -f install.sql, as before; or uninstall it first.';
     END IF;
     SELECT string_agg(DISTINCT coalesce(r.rolname, 'PUBLIC'), ', ') INTO creator
     FROM aclexplode(ours.nspacl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee

@@ -1,6 +1,6 @@
--- What pytube makes later for tubes and attached tables is not part of the extension, so that dumps hold it. But within the
--- extension's script, Postgres replaces only what is part of it, makes whatever is new part of it, and leaves rights that
--- are granted here out of dumps. So all of that joins the extension before grants.sql, and leaves it at the end.
+-- Objects that pytube makes later, for tubes and attached tables, are not part of the extension, so that dumps hold them.
+-- But within the extension's script, Postgres replaces only its parts, and makes all new objects part of it. So these objects
+-- join the extension before grants.sql, and leave it at the end.
 DO $$
 DECLARE
     extension CONSTANT oid := (SELECT e.oid FROM pg_extension AS e WHERE e.extname = 'pytube');

@@ -1,5 +1,5 @@
--- The end of the extension's script: what join.sql tells of leaves, and what finish.sql has made, but for event triggers. The
--- types of tables go with them.
+-- The end of the extension's script. The objects of join.sql leave, and new ones of finish.sql, but for event triggers. The types
+-- of tables go with them.
 DO $$
 DECLARE
     extension CONSTANT oid := (SELECT e.oid FROM pg_extension AS e WHERE e.extname = 'pytube');
@@ -26,9 +26,9 @@ BEGIN
 END
 $$;
 
--- Dumps leave out the rights that an extension's script has found, or granted. They are to leave out those of pytube's roles
--- and PUBLIC alone: owners of attached tables get theirs at run time. So Postgres forgets it of other roles, and of the
--- schema, which can't be part of the extension.
+-- Dumps leave out all rights on an object to which an extension's script has granted some. Only the rights of pytube's roles
+-- and of PUBLIC come back with the extension: owners of attached tables get theirs at run time. So Postgres is made to forget
+-- that it saw these, and the rights on the schema, which can't be part of the extension.
 DO $$
 DECLARE
     ours CONSTANT oid := to_regnamespace(quote_ident(current_setting('pytube.install_schema')));

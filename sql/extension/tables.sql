@@ -1,5 +1,5 @@
--- What a dump holds of the extension: its tables' rows, and where its sequences are. Not the version, which is that of the
--- files that the server has; nor workers that sleep, whose rows would fire a trigger while not all is restored.
+-- A dump holds the rows of the extension's tables, and the state of its sequences. Not the version: the server's files determine
+-- it. Nor sleeping workers: their rows would fire a trigger while not all is restored.
 DO $$
 DECLARE
     content regclass;
@@ -15,8 +15,8 @@ BEGIN
 END
 $$;
 
--- tube_private_restore_installation: a trigger, by which the row of a dump takes the place of the one that CREATE EXTENSION
--- made. It fires while a dump is restored without triggers, too.
+-- tube_private_restore_installation: a trigger, by which the row of a dump replaces the row that CREATE EXTENSION made. It
+-- fires in a restore without triggers, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_restore_installation() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
