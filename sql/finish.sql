@@ -5,7 +5,9 @@ INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 -- What follows is done with the rights of the installing role, as it was before prepare.sql.
 DO $$
 BEGIN
-    PERFORM set_config('role', current_setting('pytube.install_role'), true);
+    IF current_setting('role') <> current_setting('pytube.install_role') THEN -- an extension's script may not set any
+        PERFORM set_config('role', current_setting('pytube.install_role'), true);
+    END IF;
 END
 $$;
 

@@ -44,6 +44,12 @@ BEGIN
                 MESSAGE = format('the schema %I is at version %s, which is newer than these files (%s)',
                     ours, before, version),
                 HINT = 'Install with the pytube that made it, or with a newer one.';
+        ELSIF current_setting('pytube.install_extension', true) IS DISTINCT FROM 'on'
+            AND EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = recorded AND d.deptype = 'e')
+        THEN
+            RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+                MESSAGE = format('pytube in the schema %I was made by CREATE EXTENSION', ours),
+                HINT = 'Give the server the files of the new version (make -C sql install), and run: ALTER EXTENSION pytube UPDATE;';
         END IF;
     END IF;
     PERFORM set_config('pytube.install_before', coalesce(before, ''), true),

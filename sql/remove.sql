@@ -72,6 +72,12 @@ DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
     step text;
 BEGIN
+    IF EXISTS (SELECT FROM pg_catalog.pg_depend AS d WHERE d.classid = 'pg_catalog.pg_class'::regclass
+        AND d.objid = to_regclass(format('%I.tube_registry', ours)) AND d.deptype = 'e')
+    THEN
+        DROP EXTENSION pytube; -- with all that follows, but for the schema
+        RETURN;
+    END IF;
     FOR step IN
         SELECT format('DROP EVENT TRIGGER %I', e.evtname) FROM pg_catalog.pg_event_trigger AS e
         WHERE starts_with(e.evtname::text, 'pytube_' || left(md5(ours), 8) || '_')
@@ -88,9 +94,8 @@ BEGIN
         SELECT 'DROP TABLE ' || string_agg(c.oid::regclass::text, ', ') FROM pg_catalog.pg_class AS c
         WHERE c.relnamespace = to_regnamespace(quote_ident(ours)) AND c.relkind = 'r' AND c.relname LIKE 'tube\_%'
             AND c.relowner = (SELECT o.relowner FROM pg_catalog.pg_class AS o WHERE o.oid = format('%I.tube_registry', ours)::regclass));
+    EXECUTE format('DROP SEQUENCE %1$I.tube_seq; DROP DOMAIN %1$I.tube_shard; DROP SCHEMA %2$I',
+        ours, current_setting('pytube.install_capture'));
 END
 $$;
-DROP SEQUENCE :"schema".tube_seq;
-DROP DOMAIN :"schema".tube_shard;
 DROP SCHEMA :"schema";
-DROP SCHEMA :"capture";

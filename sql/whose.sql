@@ -52,6 +52,7 @@ BEGIN
         JOIN pg_catalog.pg_shdepend AS s ON s.classid = d.classid AND s.objid = d.objid AND s.deptype = 'o'
             AND s.dbid = (SELECT b.oid FROM pg_catalog.pg_database AS b WHERE b.datname = current_database())
         WHERE d.refclassid = 'pg_catalog.pg_namespace'::regclass AND d.refobjid = schema_oid
+            AND d.classid <> 'pg_catalog.pg_extension'::regclass -- whose objects are looked at, each for itself
     ) AS o
     JOIN pg_catalog.pg_roles AS r ON r.oid = o.role
     WHERE NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = owner)
