@@ -60,7 +60,7 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders/{number}", status_code=201)
 async def place_order(number: int, total: int) -> None:
-    """Store an order, and tell it to Kafka if, and only if, the session commits."""
+    """Store an order, and send a message to Kafka if, and only if, the session commits."""
     async with sessions.begin() as session:
         session.add(Order(number=number, total=total))
         await session.flush()  # an order that is there already fails here

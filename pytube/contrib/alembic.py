@@ -81,7 +81,7 @@ class TubeOp(MigrateOperation):
     def reverse(self) -> TubeOp:
         """The operation that takes it back."""
         if self.undo is None:
-            raise NotImplementedError(f"{self.name} can't be reversed: nothing says what was there before")
+            raise NotImplementedError(f"{self.name} can't be reversed: the earlier state is not known")
         return TubeOp(self.undo.name, self, **self.undo.arguments)
 
     def to_diff_tuple(self) -> tuple[Any, ...]:
@@ -146,12 +146,13 @@ class TubeOp(MigrateOperation):
         replica: bool = False,
         schema: str = "tube",
     ) -> None:
-        """Attach a table to a tube, or change how it is attached: what is left out returns to its default.
+        """Attach a table to a tube, or change how it is attached: an option left out returns to its default.
 
-        The options are those of `[tube.NAME.tables."schema.table"]` in `pytube.toml`.
+        The options are as in `[tube.NAME.tables."schema.table"]` of `pytube.toml`.
         """
-        options: dict[str, Any] = {"shard": shard, "shards": shards, "shard_by": shard_by, "columns": columns}
-        (how,) = attachments({table: AttachmentConfig(key=key, replica=replica, **options)})
+        options = {"key": key, "shard": shard, "shards": shards, "shard_by": shard_by, "columns": columns}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        (how,) = attachments({table: AttachmentConfig(replica=replica, **given)})
         operations.invoke(_attach(tube, how, schema))
 
     @classmethod
@@ -324,7 +325,7 @@ _THERE: LiteralString = """
 """
 
 
-class DeclaredTube(Section):
+class MetadataTube(Section):
     """A tube in `target_metadata.info["pytube"]`: the same keys as in `[tube.NAME]` of `pytube.toml`."""
 
     partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
@@ -365,13 +366,13 @@ def _compare(context: AutogenContext, upgrade: UpgradeOps, _schemas: object) -> 
         upgrade.ops.insert(0, TubeOp("install_tube", TubeOp("uninstall_tube", schema=schema), schema=schema))
 
 
-def _declared(context: AutogenContext) -> dict[str, DeclaredTube]:
+def _declared(context: AutogenContext) -> dict[str, MetadataTube]:
     metadata = context.metadata
-    found: dict[str, DeclaredTube] = {}
+    found: dict[str, MetadataTube] = {}
     for one in [metadata] if isinstance(metadata, sa.MetaData) else metadata or ():
         for name, section in one.info.get("pytube", {}).items():
             try:
-                found[name] = DeclaredTube.model_validate(section)
+                found[name] = MetadataTube.model_validate(section)
             except ValidationError as error:
                 faults = [f"{key_path((name, *fault['loc']))}: {fault['msg']}" for fault in error.errors()]
                 raise ConfigError(f'target_metadata.info["pytube"]: {"; ".join(faults)}') from None
@@ -381,12 +382,8 @@ def _declared(context: AutogenContext) -> dict[str, DeclaredTube]:
 def _read_there(connection: sa.Connection, schema: str) -> dict[str, _There] | None:
     """The tubes by name; None: pytube is not installed."""
     table = sql.Identifier(schema, VERSION_TABLE)
-    if (
-        connection.scalar(
-            _text(_filled("SELECT pg_catalog.to_regclass({name})::text", name=table.as_string()))
-        )
-        is None
-    ):
+    is_there = _filled("SELECT pg_catalog.to_regclass({name}) IS NOT NULL", name=table.as_string())
+    if not connection.scalar(_text(is_there)):
         return None
     version = connection.scalar(_text(_filled("SELECT max(version_num) FROM {table}", table=table)))
     if version != needed():
@@ -405,16 +402,16 @@ def _read_there(connection: sa.Connection, schema: str) -> dict[str, _There] | N
     return found
 
 
-def _detached(name: str, tube: DeclaredTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+def _detached(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
     """The tables that are no longer declared, the related ones before their root."""
     declared = {one.table for one in attachments(tube.tables)}
-    for one in reversed(now.tables.values() if now else ()):
+    for one in reversed(list(now.tables.values()) if now else []):
         if one.table not in declared:
             undo = _attach(name, one, schema)
             yield TubeOp("detach_tube", undo, tube=name, table=_written(one.table), schema=schema)
 
 
-def _changed(name: str, tube: DeclaredTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+def _changed(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
     """The tube itself."""
     was = {"partitions": 1, "predicate": "", "key_type": "bigint"} if now is None else now.settings
     wanted: dict[str, Any] = {
@@ -431,7 +428,7 @@ def _changed(name: str, tube: DeclaredTube, now: _There | None, schema: str) -> 
         yield TubeOp("create_tube", undo, tube=name, **wanted, schema=schema)
 
 
-def _attached(name: str, tube: DeclaredTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+def _attached(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
     """The tables that are new, or attached in another way."""
     for one in attachments(tube.tables):
         was = None if now is None else now.tables.get(one.table)

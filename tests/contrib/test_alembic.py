@@ -107,12 +107,12 @@ class Project:
             await engine.dispose()
 
     def autogenerate(self, name: str) -> str:
-        """Write a revision of what differs; its text."""
+        """Write a revision with the differences; its text."""
         command.revision(self._config, name, autogenerate=True, rev_id=name)
         return self.text(name)
 
     def write(self, name: str, upgrade: str) -> None:
-        """Write a revision by hand."""
+        """Write a revision without autogenerate."""
         command.revision(self._config, name, rev_id=name)
         path = self._path(name)
         path.write_text(path.read_text().replace("pass", "\n    ".join(upgrade.splitlines()), 1))
