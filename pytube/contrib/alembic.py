@@ -188,9 +188,9 @@ def _run(operations: Operations, operation: TubeOp) -> None:
     schema = given.pop("schema", "tube")
     match operation.name:
         case "install_tube":
-            _run_text(operations, _page("install.sql", schema, **given))
+            _run_text(operations, _page("install.sql", schema, given.get("roles", schema)))
         case "uninstall_tube":
-            _run_text(operations, _page("uninstall.sql", schema, **given))
+            _run_text(operations, _page("uninstall.sql", schema, force="force" in given))
         case "create_tube":
             operations.execute(_call(schema, "tube_ensure_exists", **given))
         case "drop_tube":
@@ -252,7 +252,7 @@ def _run_text(operations: Operations, text: str) -> None:
         return
     connection = operations.get_bind()
     connection.exec_driver_sql("SELECT 1")  # asyncpg's transaction begins with the first statement
-    driver = connection.connection.dbapi_connection
+    driver: Any = connection.connection.dbapi_connection
     if isinstance(driver, AdaptedConnection):
         driver.run_async(lambda session: session.execute(text))
         return
@@ -288,12 +288,15 @@ END
 """
 
 
-def _page(page: str, schema: str, roles: str | None = None, *, force: bool = False) -> str:
-    """The files of a page as one text, for a transaction; the settings are as before then."""
-    prefix = roles or schema
-    variables = {"schema": schema, "version": needed(), "roles": prefix, "capture": _capture_schema(schema)}
-    variables |= {f"role_{kind}": f"{prefix}_{kind}" for kind in ROLES}
-    parts = [_filled(_BEFORE, schema=schema, roles=prefix, force=str(force))]
+def _page(page: str, schema: str, roles: str = "", *, force: bool = False) -> str:
+    """The files of a page as one text, for a transaction; the settings are as before then.
+
+    `roles`: the prefix of the roles' names; refused if the installation has another; empty: no file names
+    them.
+    """
+    variables = {"schema": schema, "version": needed(), "roles": roles, "capture": _capture_schema(schema)}
+    variables |= {f"role_{kind}": f"{roles}_{kind}" for kind in ROLES}
+    parts = [_filled(_BEFORE, schema=schema, roles=roles, force=str(force))]
     for file in contents(page):
         folder, _, name = file.rpartition("/")
         if folder == "psql":

@@ -275,8 +275,8 @@ def test_capture_follows_a_renamed_column(project: Project) -> None:
     assert project.rows("SELECT op, ids FROM tube.live") == [("I", [8])]
     orders = project.metadata.tables["orders"]
     project.metadata.remove(orders)
-    columns = [sa.Column("number", sa.BigInteger, primary_key=True), sa.Column("state", sa.Text)]
-    sa.Table("orders", project.metadata, *columns)
+    number = sa.Column("number", sa.BigInteger, primary_key=True)
+    sa.Table("orders", project.metadata, number, sa.Column("state", sa.Text))
     project.check()
 
 

@@ -74,6 +74,6 @@ async def test_a_request_is_answered_when_the_copy_has_the_row(
         await worker.start()
         try:
             assert (await client.put("/orders/1", params={"total": 14})).status_code == 200
-            assert json.loads(copy.read_text().splitlines()[-1])["document"]["total"] == 14
+            assert json.loads(copy.read_text().splitlines()[-1])["doc"]["total"] == 14
         finally:
             await worker.stop()
