@@ -16,10 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from sqlalchemy import MetaData, create_engine
 
 from pytube.cli.program import cli
 from pytube.config import parse
@@ -282,30 +279,10 @@ def test_operate(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     *blocks, uninstall = page.blocks("sh", "sql")
     for block in blocks:
         _run(shell, block)
-    functions, _ = page.blocks("python")
+    (functions,) = page.blocks("python")
     monkeypatch.setenv("PYTUBE_DSN", shell.dsn)
     exec(functions.text, {})  # noqa: S102 - that is the test
     _run(shell, uninstall)
-
-
-@pytest.mark.filterwarnings("ignore:Did not recognize type")
-def test_alembic_leaves_the_schemas_alone(shell: Shell) -> None:
-    """With the filter of the page, autogenerate sees the application's tables only."""
-    _, filtering = BY_NAME["docs/operate.md"].blocks("python")
-    run("install", dsn=shell.dsn)
-    shell.psql(ATTACHED)
-    names: dict[str, Any] = {}
-    exec(filtering.text, names)  # noqa: S102 - that is the test
-    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(shell.dsn))
-
-    def dropped(**options: Any) -> set[str | None]:
-        with engine.connect() as connection:
-            context = MigrationContext.configure(connection, opts={"include_schemas": True, **options})
-            found = compare_metadata(context, MetaData())
-        return {change[1].schema for change in found if change[0] == "remove_table"}
-
-    assert "tube" in dropped()
-    assert dropped(include_name=names["include_name"]) == {None}
 
 
 @pytest.mark.usefixtures("roles")

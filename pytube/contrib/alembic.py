@@ -1,0 +1,451 @@
+"""pytube in the migrations of an application that has Alembic.
+
+An `env.py` that imports this module has `op.install_tube`, `op.create_tube`, `op.attach_tube` and their
+opposites; its autogenerate compares the tubes in `target_metadata.info["pytube"]` with the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, LiteralString, Self
+
+import sqlalchemy as sa
+from alembic.autogenerate import comparators, renderers
+from alembic.autogenerate.api import AutogenContext
+from alembic.operations import MigrateOperation, Operations
+from alembic.operations.ops import UpgradeOps
+from alembic.runtime.migration import MigrationContext
+from alembic.util import DispatchPriority
+from psycopg import sql
+from pydantic import Field, ValidationError, model_validator
+from sqlalchemy.engine.interfaces import AdaptedConnection
+
+from pytube.config.names import TableName, quoted, table_name
+from pytube.config.section import MOST_PARTITIONS, Section, Table, key_path
+from pytube.config.tubes import Attached, AttachmentConfig, attachments
+from pytube.db.install import ROLES, contents, substituted
+from pytube.db.version import VERSION_TABLE, needed, sql_dir
+from pytube.errors import ConfigError, InvalidShard, SchemaMismatch
+
+KeyType = Literal["bigint", "uuid", "text"]
+
+# --- for context.configure ------------------------------------------------------------------------
+
+
+def include_name(name: str | None, type_: str, _parents: object, *, schema: str = "tube") -> bool:
+    """Whether a name is none of pytube's: for `context.configure(include_name=include_name)`."""
+    return type_ != "schema" or name not in (schema, _capture_schema(schema))
+
+
+def sync_tubes(ctx: MigrationContext, **_: object) -> None:
+    """Have capture follow each revision: for `context.configure(on_version_apply=sync_tubes)`.
+
+    Does nothing where pytube is not installed, or the role may not attach tables.
+    """
+    schema = _schema_of(ctx.opts)
+    body = sql.SQL(
+        "BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n "
+        "ON n.oid = p.pronamespace WHERE n.nspname = {} AND p.proname = 'tube_sync' "
+        "AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) THEN PERFORM {}(); END IF; END"
+    ).format(schema, sql.Identifier(schema, "tube_sync"))
+    ctx.execute(_text(sql.SQL("DO {}").format(body.as_string()).as_string()))
+
+
+def _schema_of(opts: Mapping[str, Any]) -> str:
+    """The schema that `env.py` gives to `context.configure` as `pytube_schema`."""
+    return str(opts.get("pytube_schema", "tube"))
+
+
+# --- operations -----------------------------------------------------------------------------------
+
+
+@Operations.register_operation("install_tube")
+@Operations.register_operation("uninstall_tube")
+@Operations.register_operation("create_tube")
+@Operations.register_operation("drop_tube")
+@Operations.register_operation("attach_tube")
+@Operations.register_operation("detach_tube")
+class TubeOp(MigrateOperation):
+    """An operation of pytube's: its name, its arguments, and the operation that takes it back."""
+
+    def __init__(self, name: str, undo: TubeOp | None = None, **arguments: Any) -> None:
+        self.name = name
+        self.undo = undo
+        self.arguments = arguments
+
+    def reverse(self) -> TubeOp:
+        """The operation that takes it back."""
+        if self.undo is None:
+            raise NotImplementedError(f"{self.name} can't be reversed: the earlier state is not known")
+        return TubeOp(self.undo.name, self, **self.undo.arguments)
+
+    def to_diff_tuple(self) -> tuple[Any, ...]:
+        """For `alembic check`."""
+        return (self.name, *self.given.values())
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The arguments that are not left out."""
+        return {
+            name: value
+            for name, value in self.arguments.items()
+            if value is not None and value is not False and (name, value) != ("schema", "tube")
+        }
+
+    @classmethod
+    def install_tube(cls, operations: Operations, schema: str = "tube", roles: str | None = None) -> None:
+        """Install pytube's SQL into `schema`, or bring it to the version of this package.
+
+        `roles` is the prefix of the roles' names; None: the schema's name.
+        """
+        operations.invoke(cls("install_tube", schema=schema, roles=roles))
+
+    @classmethod
+    def uninstall_tube(cls, operations: Operations, schema: str = "tube", *, force: bool = False) -> None:
+        """Remove all but the roles; `force`: also while tables are attached, or tubes hold pods."""
+        operations.invoke(cls("uninstall_tube", schema=schema, force=force))
+
+    @classmethod
+    def create_tube(
+        cls,
+        operations: Operations,
+        tube: str,
+        partitions: int = 1,
+        predicate: str | None = None,
+        key_type: KeyType | None = None,
+        schema: str = "tube",
+    ) -> None:
+        """Make a tube, or change it; `predicate`: None keeps that of an existing tube, '' removes it."""
+        given: dict[str, Any] = {"partitions": partitions, "predicate": predicate, "key_type": key_type}
+        operations.invoke(cls("create_tube", tube=tube, **given, schema=schema))
+
+    @classmethod
+    def drop_tube(
+        cls, operations: Operations, tube: str, *, force: bool = False, schema: str = "tube"
+    ) -> None:
+        """Drop a tube; `force`: also while tables are attached to it, pods wait or documents are parked."""
+        operations.invoke(cls("drop_tube", tube=tube, force=force, schema=schema))
+
+    @classmethod
+    def attach_tube(
+        cls,
+        operations: Operations,
+        tube: str,
+        table: str,
+        *,
+        key: str | list[str] | None = None,
+        shard: int | None = None,
+        shards: int | None = None,
+        shard_by: str | None = None,
+        columns: list[str] | None = None,
+        replica: bool = False,
+        schema: str = "tube",
+    ) -> None:
+        """Attach a table to a tube, or change how it is attached: an option left out returns to its default.
+
+        The options are as in `[tube.NAME.tables."schema.table"]` of `pytube.toml`.
+        """
+        options = {"key": key, "shard": shard, "shards": shards, "shard_by": shard_by, "columns": columns}
+        given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+        (how,) = attachments({table: AttachmentConfig(replica=replica, **given)})
+        operations.invoke(_attach(tube, how, schema))
+
+    @classmethod
+    def detach_tube(cls, operations: Operations, tube: str, table: str, schema: str = "tube") -> None:
+        """Detach `schema.table` from a tube; its pods stay."""
+        operations.invoke(cls("detach_tube", tube=tube, table=_written(table_name(table)), schema=schema))
+
+
+def _attach(tube: str, how: Attached, schema: str, undo: TubeOp | None = None) -> TubeOp:
+    return TubeOp(
+        "attach_tube",
+        undo,
+        tube=tube,
+        table=_written(how.table),
+        key=how.key[0] if len(how.key) == 1 else list(how.key) or None,
+        shard=how.shard,
+        shards=how.shards,
+        shard_by=how.shard_by,
+        columns=sorted(how.columns) or None,
+        replica=how.replica,
+        schema=schema,
+    )
+
+
+def _written(table: TableName) -> str:
+    """A table as people write it."""
+    return ".".join(name if re.fullmatch("[a-z_][a-z0-9_]*", name) else quoted(name) for name in table)
+
+
+@Operations.implementation_for(TubeOp)
+def _run(operations: Operations, operation: TubeOp) -> None:
+    given = dict(operation.given)
+    schema = given.pop("schema", "tube")
+    match operation.name:
+        case "install_tube":
+            _run_text(operations, _page("install.sql", schema, given.get("roles", schema)))
+        case "uninstall_tube":
+            _run_text(operations, _page("uninstall.sql", schema, force="force" in given))
+        case "create_tube":
+            operations.execute(_call(schema, "tube_ensure_exists", **given))
+        case "drop_tube":
+            operations.execute(_call(schema, "tube_drop", **given))
+        case "attach_tube":
+            key = given.pop("key", None)
+            given["tbl"] = given.pop("table")
+            given |= {"id_col": key} if isinstance(key, str) else {"key_cols": key}
+            operations.execute(_call(schema, "tube_table_ensure_attached", **given))
+        case "detach_tube":
+            named = {"in_tube": given["tube"], "in_tbl": given["table"]}
+            operations.execute(_call(schema, "tube_table_ensure_detached", **named))
+
+
+@renderers.dispatch_for(TubeOp)
+def _render(context: AutogenContext, operation: TubeOp) -> list[str]:
+    given = operation.given
+    positional = [repr(given.pop(name)) for name in ("tube", "table") if name in given]
+    named = [f"{name}={value!r}" for name, value in given.items()]
+    lines = [f"{context.opts['alembic_module_prefix']}{operation.name}({', '.join(positional + named)})"]
+    if operation.name == "attach_tube":
+        tube, table = (shlex.quote(operation.arguments[name]) for name in ("tube", "table"))
+        lines.append(f"# Then send the rows that are there: pytube backfill start {tube} --table {table}")
+    return lines
+
+
+# --- SQL, which runs now, or is printed for later -------------------------------------------------
+
+
+def _call(schema: str, function: str, **arguments: object) -> sa.TextClause:
+    """A call of a function; None: it has its default."""
+    given = [
+        sql.SQL("{} => {}").format(sql.SQL(name), _literal(value))
+        for name, value in arguments.items()
+        if value is not None
+    ]
+    return _text(
+        sql.SQL("SELECT {}({})")
+        .format(sql.Identifier(schema, function), sql.SQL(", ").join(given))
+        .as_string()
+    )
+
+
+def _literal(value: object) -> sql.Composable:
+    if isinstance(value, list):
+        return sql.SQL("ARRAY[{}]::pg_catalog.name[]").format(sql.SQL(", ").join(map(sql.Literal, value)))
+    return sql.Literal(value)
+
+
+def _text(statement: str) -> sa.TextClause:
+    """A statement that has no parameters."""
+    return sa.text(statement.replace(":", r"\:"))
+
+
+def _run_text(operations: Operations, text: str) -> None:
+    """Run statements as one message, which is a transaction if there is none; or print them."""
+    if operations.migration_context.as_sql:
+        operations.migration_context.impl.static_output(text)
+        return
+    connection = operations.get_bind()
+    connection.exec_driver_sql("SELECT 1")  # asyncpg's transaction begins with the first statement
+    driver: Any = connection.connection.dbapi_connection
+    if isinstance(driver, AdaptedConnection):
+        driver.run_async(lambda session: session.execute(text))
+        return
+    # Not by SQLAlchemy, which looks for parameters in it.
+    with closing(connection.connection.cursor()) as cursor:
+        cursor.execute(text)
+
+
+def _capture_schema(schema: str) -> str:
+    """As `whose.sql` names it."""
+    name = f"{schema}_capture"
+    return name if len(name.encode()) < 64 else f"capture_{hashlib.md5(schema.encode()).hexdigest()}"  # noqa: S324
+
+
+_BEFORE: LiteralString = """\
+SELECT pg_catalog.set_config('pytube.before_path', pg_catalog.current_setting('search_path'), true),
+    pg_catalog.set_config('pytube.before_bodies', pg_catalog.current_setting('check_function_bodies'), true),
+    pg_catalog.set_config('pytube.install_schema', {schema}, true),
+    pg_catalog.set_config('pytube.install_roles', {roles}, true),
+    pg_catalog.set_config('pytube.install_force', {force}, true),
+    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+"""
+_AFTER: Final = """\
+SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('pytube.before_path'), true),
+    pg_catalog.set_config('check_function_bodies', pg_catalog.current_setting('pytube.before_bodies'), true);
+"""
+_UNLESS_RECORDED: LiteralString = """
+BEGIN
+    IF (SELECT coalesce(max(version_num), '') < {revision} FROM {table}) THEN
+        EXECUTE {text};
+    END IF;
+END
+"""
+
+
+def _page(page: str, schema: str, roles: str = "", *, force: bool = False) -> str:
+    """The files of a page as one text, for a transaction; the settings are as before then.
+
+    `roles`: the prefix of the roles' names; refused if the installation has another; empty: no file names
+    them.
+    """
+    variables = {"schema": schema, "version": needed(), "roles": roles, "capture": _capture_schema(schema)}
+    variables |= {f"role_{kind}": f"{roles}_{kind}" for kind in ROLES}
+    parts = [_filled(_BEFORE, schema=schema, roles=roles, force=str(force))]
+    for file in contents(page):
+        folder, _, name = file.rpartition("/")
+        if folder == "psql":
+            continue
+        text = substituted((sql_dir() / file).read_text(encoding="utf-8"), variables, file)
+        if folder == "migrations":
+            version = sql.Identifier(schema, VERSION_TABLE)
+            body = _filled(_UNLESS_RECORDED, revision=name.split("_")[0], table=version, text=text)
+            text = _filled("DO {body};\n", body=body)
+        parts.append(text)
+    return "\n".join([*parts, _AFTER])
+
+
+def _filled(template: LiteralString, **values: str | sql.Composable) -> str:
+    """The template with texts as literals."""
+    return sql.SQL(template).format(**values).as_string()
+
+
+# --- autogenerate ---------------------------------------------------------------------------------
+
+_THERE: LiteralString = """
+    SELECT l.tube, l.partitions, l.predicate, l.key_type::text, n.nspname::text, c.relname::text,
+        coalesce(l.key_cols, ARRAY[l.id_col])::text[], l.shard, l.shards, coalesce(l.columns, '{{}}')::text[],
+        l.replica, l.root, l.shard_by::text
+    FROM {tube_list}() WITH ORDINALITY AS l
+    LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
+    LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    ORDER BY l.ordinality
+"""
+
+
+class MetadataTube(Section):
+    """A tube in `target_metadata.info["pytube"]`: the same keys as in `[tube.NAME]` of `pytube.toml`."""
+
+    partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
+    key_type: KeyType | None = None
+    predicate: str | None = Field(default=None, min_length=1)
+    tables: dict[Table, AttachmentConfig] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _tables_that_fit(self) -> Self:
+        attachments(self.tables)
+        return self
+
+
+@dataclass
+class _There:
+    """A tube of the database."""
+
+    settings: dict[str, Any]
+    """As of `create_tube`."""
+    tables: dict[TableName, Attached] = field(default_factory=dict)
+
+
+@comparators.dispatch_for("schema", priority=DispatchPriority.LAST)
+def _compare(context: AutogenContext, upgrade: UpgradeOps, _schemas: object) -> None:
+    """Add what leads from the database to the declared tubes; tubes that are not declared are left alone."""
+    declared = _declared(context)
+    if not declared:
+        return
+    assert context.connection is not None
+    schema = _schema_of(context.opts)
+    there = _read_there(context.connection, schema)
+    for name, tube in declared.items():
+        now = None if there is None else there.get(name)
+        # Before their tables are dropped, and after they are made.
+        upgrade.ops[:0] = _detached(name, tube, now, schema)
+        upgrade.ops += [*_changed(name, tube, now, schema), *_attached(name, tube, now, schema)]
+    if there is None:
+        upgrade.ops.insert(0, TubeOp("install_tube", TubeOp("uninstall_tube", schema=schema), schema=schema))
+
+
+def _declared(context: AutogenContext) -> dict[str, MetadataTube]:
+    metadata = context.metadata
+    found: dict[str, MetadataTube] = {}
+    for one in [metadata] if isinstance(metadata, sa.MetaData) else metadata or ():
+        for name, section in one.info.get("pytube", {}).items():
+            try:
+                found[name] = MetadataTube.model_validate(section)
+            except ValidationError as error:
+                faults = [f"{key_path((name, *fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+                raise ConfigError(f'target_metadata.info["pytube"]: {"; ".join(faults)}') from None
+    return found
+
+
+def _read_there(connection: sa.Connection, schema: str) -> dict[str, _There] | None:
+    """The tubes by name; None: pytube is not installed."""
+    table = sql.Identifier(schema, VERSION_TABLE)
+    is_there = _filled("SELECT pg_catalog.to_regclass({name}) IS NOT NULL", name=table.as_string())
+    if not connection.scalar(_text(is_there)):
+        return None
+    version = connection.scalar(_text(_filled("SELECT max(version_num) FROM {table}", table=table)))
+    if version != needed():
+        raise SchemaMismatch(
+            f"the SQL in the schema {schema!r} is of version {version}, and this package needs {needed()}; "
+            "run a revision with op.install_tube(), or `pytube upgrade`"
+        )
+    found: dict[str, _There] = {}
+    rows = connection.execute(_text(_filled(_THERE, tube_list=sql.Identifier(schema, "tube_list"))))
+    for tube, partitions, predicate, key_type, place, relation, key, shard, shards, columns, *rest in rows:
+        settings = {"partitions": partitions, "predicate": predicate or "", "key_type": key_type}
+        there = found.setdefault(tube, _There(settings))
+        if relation is not None:
+            name = TableName(place, relation)
+            there.tables[name] = Attached(name, tuple(key), shard, shards, frozenset(columns), *rest)
+    return found
+
+
+def _detached(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+    """The tables that are no longer declared, the related ones before their root."""
+    declared = {one.table for one in attachments(tube.tables)}
+    for one in reversed(list(now.tables.values()) if now else []):
+        if one.table not in declared:
+            undo = _attach(name, one, schema)
+            yield TubeOp("detach_tube", undo, tube=name, table=_written(one.table), schema=schema)
+
+
+def _changed(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+    """The tube itself."""
+    was = {"partitions": 1, "predicate": "", "key_type": "bigint"} if now is None else now.settings
+    wanted: dict[str, Any] = {
+        "partitions": tube.partitions or was["partitions"],
+        "predicate": (tube.predicate or "").strip(),
+        "key_type": tube.key_type or was["key_type"],
+    }
+    if now is None:
+        undo = TubeOp("drop_tube", tube=name, schema=schema)
+        wanted["predicate"] = wanted["predicate"] or None
+        yield TubeOp("create_tube", undo, tube=name, **wanted, schema=schema)
+    elif wanted != was:
+        undo = TubeOp("create_tube", tube=name, **was, schema=schema)
+        yield TubeOp("create_tube", undo, tube=name, **wanted, schema=schema)
+
+
+def _attached(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+    """The tables that are new, or attached in another way."""
+    for one in attachments(tube.tables):
+        was = None if now is None else now.tables.get(one.table)
+        if was is None:
+            undo = TubeOp("detach_tube", tube=name, table=_written(one.table), schema=schema)
+            yield _attach(name, one, schema, undo)
+            continue
+        if was.root and not one.root:
+            raise InvalidShard(
+                f'target_metadata.info["pytube"]: {_written(one.table)} is the root table of its shards in '
+                f"tube {name!r}: put it first, or detach it in an earlier revision"
+            )
+        # A key that is left out stays.
+        key: dict[str, Any] = {} if one.key else {"key": was.key, "shard_by": was.shard_by}
+        wanted = replace(one, root=was.root, **key)
+        if wanted != was:
+            yield _attach(name, wanted, schema, _attach(name, was, schema))
