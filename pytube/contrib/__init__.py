@@ -1,0 +1,1 @@
+"""Integrations with frameworks; each module needs its framework installed."""

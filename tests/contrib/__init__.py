@@ -1,0 +1,1 @@
+"""Tests of the integrations with frameworks, each with its framework."""
