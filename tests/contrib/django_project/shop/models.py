@@ -18,3 +18,10 @@ class Order(models.Model):  # type: ignore[misc] # Django has no types
 
     class Meta:
         db_table = "Shop Orders"
+
+
+class Ticket(models.Model):  # type: ignore[misc] # Django has no types
+    """Its key is a UUID."""
+
+    id = models.UUIDField(primary_key=True)
+    order = models.ForeignKey(Order, models.CASCADE)
