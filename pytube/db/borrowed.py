@@ -20,8 +20,8 @@ _SET_PATH: Final = "SELECT pg_catalog.set_config('search_path', %s, false)"
 def borrowed(connection: psycopg.Connection[Any], schema: str = "tube") -> Iterator[psycopg.Connection]:
     """The connection as the classes of administration need it; afterwards it is as before.
 
-    In a transaction, the block is a savepoint: an error undoes what it did, and the transaction can continue.
-    Nothing is committed. Of an idle connection in autocommit, each statement is committed.
+    In a transaction, the block is a savepoint: an error undoes only the block, and the transaction can
+    continue. Nothing is committed. Of an idle connection in autocommit, each statement is committed.
 
     Args:
         connection: of psycopg, whatever its factories; SQLAlchemy and Django have one behind theirs.

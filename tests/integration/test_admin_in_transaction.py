@@ -94,13 +94,15 @@ def test_an_error_leaves_the_transaction_usable(
         tubes.create("live")
         tubes.attach("live", "no schema.no table")
     with borrowed(theirs) as session:
-        assert Tubes(session).list() == []
-        Tubes(session).create("live")
+        tubes = Tubes(session)
+        assert tubes.list() == []
+        tubes.create("live")
+        tubes.attach("live", "public.notes")
     theirs.commit()
     with connect(autocommit=False) as other:
         other.execute("LOCK TABLE public.notes")
         with pytest.raises(LockBusy), borrowed(theirs) as session:
-            Tubes(session).attach("live", "public.notes", limit=1.0)
+            Tubes(session).detach("live", "public.notes", limit=1.0)
     assert settings(theirs) == ["public", "50s"]
     theirs.commit()
     assert scalar(notes, "SELECT count(*) FROM public.notes") == 1

@@ -53,7 +53,7 @@ def stash(
 
 @contextmanager
 def session(using: str | None = None) -> Iterator[psycopg.Connection]:
-    """The ORM's connection for `Tubes`, `Outboxes` and the like: what they do is part of its transaction.
+    """The ORM's connection for `Tubes`, `Outboxes` and the like: their changes are part of its transaction.
 
     `using`: as for `stash`.
     """

@@ -41,7 +41,7 @@ _SETTING = "pytube.E001"
 
 
 def check_database(databases: Collection[str] | None = None, **_: Any) -> Sequence[CheckMessage]:
-    """Warnings about drift, and about what could not be checked."""
+    """Warnings about drift, and about checks that could not be made."""
     try:
         given = options()
     except ImproperlyConfigured as error:
@@ -93,7 +93,7 @@ class _Declared:
     """Whether one of those installs the SQL."""
 
     def read(self, loader: MigrationLoader) -> None:
-        """All migrations, each after those that it depends on."""
+        """All migrations, in an order that their dependencies allow."""
         keys = dict.fromkeys(
             key for leaf in loader.graph.leaf_nodes() for key in loader.graph.forwards_plan(leaf)
         )

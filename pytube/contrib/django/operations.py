@@ -292,7 +292,7 @@ class AttachTube(_Operation):
                     tubes.drop(self.tube, force=True)
 
     def wish_for(self, model: Any) -> Wish:
-        """What is asked for, by columns."""
+        """The wish, by columns."""
         wish = self.wish
         return replace(
             wish,
@@ -341,7 +341,7 @@ def table_of(connection: Any, model: Any) -> str:
     if row is None:
         raise UnknownTable(
             f"the database has no table {name} of the model {model._meta.label}; "  # noqa: SLF001 # Django's
-            "let the operation follow the one that creates it"
+            "put the operation after CreateModel"
         )
     return str(row[0])
 
@@ -361,7 +361,7 @@ class Document(_Operation):
     """Applies a declared document, as `pytube apply NAME` does.
 
     It reads the database's foreign keys, which Django creates at the end of a migration: let it follow in a
-    migration of its own.
+    later one.
     """
 
     def __init__(
@@ -389,7 +389,7 @@ class Document(_Operation):
         return f"Apply document {self.name}"
 
     def config(self, section: Mapping[str, Any] | None) -> Config:
-        """The file; or one that has but this section."""
+        """The file; or a configuration of only this section."""
         if section is not None:
             return config_of({self.name: section})
         path = options().config
@@ -453,4 +453,4 @@ def _left_to_the_end(schema_editor: Any) -> str:
     """A hint, where the migration has statements that Django runs at its end."""
     if not schema_editor.deferred_sql:
         return ""
-    return "; Django creates foreign keys at the end of a migration: put Document into one of its own"
+    return "; Django creates foreign keys at the end of a migration: put Document into a later one"
