@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection, models, transaction
 from psycopg.conninfo import conninfo_to_dict
 
-from pytube.outbox import Message, stash
+from pytube.contrib.django import Message, stash
 
 
 def configure(dsn: str) -> None:
@@ -33,6 +33,7 @@ def configure(dsn: str) -> None:
                 "PASSWORD": given.get("password", ""),
             }
         },
+        INSTALLED_APPS=["pytube.contrib.django"],
         LOGGING_CONFIG=None,
     )
     django.setup()
@@ -56,12 +57,7 @@ def place_order(order: type[models.Model], number: int, total: int) -> None:
     with transaction.atomic():
         order.objects.create(number=number, total=total)
         body = json.dumps({"number": number, "total": total})
-        # Within atomic() Django has a connection of psycopg's, in the transaction.
-        stash(
-            connection.connection,
-            [Message("orders", str(number), body, {"type": "OrderPlaced"})],
-            outbox="orders",
-        )
+        stash([Message("orders", str(number), body, {"type": "OrderPlaced"})], outbox="orders")
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Configuration: one TOML file with environment variables inside, as immutable values."""
 
 from pytube.config.documents import ChildSection, DocumentSection, TreeSection
-from pytube.config.loader import load, masked, parse
+from pytube.config.loader import from_values, load, masked, parse
 from pytube.config.models import (
     Config,
     HostConfig,
@@ -36,6 +36,7 @@ __all__ = [
     "TreeSection",
     "TubeConfig",
     "WorkerConfig",
+    "from_values",
     "load",
     "masked",
     "parse",

@@ -83,8 +83,15 @@ def parse(text: str, where: str = "pytube.toml", environment: Mapping[str, str] 
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where}: is not TOML: {error}") from None
+    return from_values(raw, where, environment)
+
+
+def from_values(
+    values: Mapping[str, Any], where: str, environment: Mapping[str, str] | None = None
+) -> Config:
+    """The configuration in tables and values as TOML has them; else as `parse`."""
     try:
-        data = interpolate(raw, os.environ if environment is None else environment)
+        data = interpolate(values, os.environ if environment is None else environment)
         # Only the names that stand in files are keys; Python's names are for embedding programs.
         return Config.model_validate(data, by_alias=True, by_name=False)
     except ConfigError as error:

@@ -2,6 +2,7 @@
 
 Each transaction reads the present state again and does the first missing step. Two at once do the steps
 together, by a lock until the end of the transaction: an interrupted run continues, and nothing is done twice.
+In a transaction of the caller, all steps are savepoints of it, and tables stay locked until its end.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Declarations:
     """What files declare of one installation. Errors as for `Tubes`."""
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit, with pytube's schema in its path. Raises `SchemaMismatch`."""
+        """`connection` is as for `Tubes`, with pytube's schema in its path. Raises `SchemaMismatch`."""
         check(connection, schema)
         self.connection = connection
         self.schema = schema

@@ -57,7 +57,7 @@ def survey(
 
     Args:
         config: the file.
-        connection: autocommit, with pytube's schema in its path; of a role that may read the tables.
+        connection: with pytube's schema in its path; of a role that may read the tables.
         schema: pytube's.
         names: of some; none: all.
         kinds: of these only.
@@ -96,16 +96,17 @@ def _one(
     config: Config, connection: psycopg.Connection, schema: str, there: There, kind: Kind, name: str
 ) -> Plan:
     try:
-        target = _target(config, connection, schema, there, kind, name)
-        if target is None:
-            return _farewell(config, there, kind, name)
-        found = plan(target, there)
-        if isinstance(target, Document):
-            more = (*_appeared(found, config, there.tubes), *_guarded(found, connection))
-            found = replace(found, notes=(*found.notes, *more))
-        elif isinstance(target, DeclaredOutbox) and target.table is not None:
-            Catalogue(connection).table(target.table, key_path(("outbox", name, "adopt")))
-        return found
+        with connection.transaction():  # of the caller's, a refused statement fails only a savepoint
+            target = _target(config, connection, schema, there, kind, name)
+            if target is None:
+                return _farewell(config, there, kind, name)
+            found = plan(target, there)
+            if isinstance(target, Document):
+                more = (*_appeared(found, config, there.tubes), *_guarded(found, connection))
+                found = replace(found, notes=(*found.notes, *more))
+            elif isinstance(target, DeclaredOutbox) and target.table is not None:
+                Catalogue(connection).table(target.table, key_path(("outbox", name, "adopt")))
+            return found
     except (ConfigError, UsageError) as error:
         problem = str(error)
     except errors.InsufficientPrivilege:

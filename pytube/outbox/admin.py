@@ -142,7 +142,7 @@ class Outboxes:
     """
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit. Raises `SchemaMismatch` unless pytube's SQL is there."""
+        """`connection` is as for `Tubes`. Raises `SchemaMismatch` unless pytube's SQL is there."""
         check(connection, schema)
         self._connection = connection
         self._schema = schema

@@ -15,7 +15,7 @@ from pytube.errors import NoUsableKey
 from pytube.logs import Logger
 from pytube.model import KeyType
 from pytube.tubes import queries
-from pytube.tubes.attachments import Attached, Manner, Place, Wish
+from pytube.tubes.attachments import Attached, Manner, Place, Wish, changes
 from pytube.tubes.calls import rows_of, unknown_tube, value_of
 from pytube.tubes.tables import IndexQueries, find_table, fit_index, with_retries
 
@@ -78,10 +78,16 @@ class Tubes:
 
     All methods raise `UsageError` for unknown tubes and tables and for calls that the SQL refuses, with
     nothing changed, and `DatabaseUnavailable` when the session is lost.
+
+    In a transaction of the caller, they do all of it there, and commit nothing. An index for another number
+    of partitions is left to workers then. `pytube.db.borrowed` prepares the connection of a framework.
     """
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:
-        """`connection` is autocommit. Raises `SchemaMismatch` unless pytube's SQL is there."""
+        """`connection` is in autocommit, or in a transaction.
+
+        Raises `SchemaMismatch` unless pytube's SQL is there.
+        """
         check(connection, schema)
         self._connection = connection
         self._schema = schema
@@ -212,6 +218,16 @@ class Tubes:
         reason = column.reason if root is None else f"it holds ids of {root}"
         before = None if place.was is None else place.was.manner
         return AttachResult(before, manner, IdColumn(column.name, reason))
+
+    def changes(self, tube: str, table: str, wish: Wish) -> Sequence[str] | None:
+        """What `attach` would change of an attached table, for people; None: it is not attached."""
+        with translated():
+            oid = find_table(self._connection, table)
+            place = Place(tube, table, oid, self._attached(tube))
+            if place.was is None:
+                return None
+            column = self._id_column(table, oid, wish, place.was)
+        return changes(place.was.manner, place.manner(wish, None, None if column is None else column.name))
 
     def _id_column(self, table: str, oid: int, wish: Wish, was: Attached | None) -> IdColumn | None:
         """The column, or columns, to attach by: as is wished, else as it is; None where there is none."""

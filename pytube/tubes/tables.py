@@ -9,6 +9,7 @@ from typing import Any, LiteralString, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from pytube.db.errors import TRANSIENT, translated
@@ -40,6 +41,11 @@ _MEETINGS = 10
 
 _BRIEF = 1.0
 """Seconds for which a session may hold a table without being named."""
+
+_IN_TRANSACTION = (
+    "in a transaction, none can be built CONCURRENTLY: a worker builds it once the table holds at most 8 MB, "
+    "and until then all works without; to have it built now, do the same again outside of a transaction"
+)
 
 _Result = TypeVar("_Result")
 
@@ -111,7 +117,7 @@ def with_retries(
     """Run `action` until it gets its locks.
 
     The SQL itself waits for a lock in many short steps, so that writers do not queue behind it, and gives up
-    after half a minute or so.
+    after half a minute or so. An attempt is one transaction, or a savepoint of the caller's.
 
     `table` is the oid of the table that others may hold, `name` what messages call it. After `limit` seconds
     this gives up, in the middle of an attempt if need be. `on_wait` is called with one sentence before each
@@ -121,26 +127,28 @@ def with_retries(
         LockBusy: after `limit` seconds; the message names who holds the table.
     """
     ends = time.monotonic() + limit
+    before = _statement_timeout(connection)
     try:
         while True:
             holders = _holders(connection, table)
             if holders:
                 on_wait(f"{name} is held by {holders}; waiting")
             left = max(ends - time.monotonic(), _BRIEF)
-            _set_statement_timeout(connection, left)
+            _set_statement_timeout(connection, f"{int(left * 1000)}ms")
             try:
-                return action()
+                with connection.transaction():
+                    return action()
             except _LOCK_NOT_GRANTED:
                 if time.monotonic() + _PAUSE > ends:
                     raise _busy(connection, table, name, limit) from None
             time.sleep(_PAUSE)
     finally:
         if not connection.closed:
-            _set_statement_timeout(connection, 0)
+            _set_statement_timeout(connection, before)
 
 
 def _busy(connection: psycopg.Connection, table: int, name: str, limit: float) -> LockBusy:
-    _set_statement_timeout(connection, 0)
+    _set_statement_timeout(connection, "0")
     holders = _holders(connection, table)
     remedy = (
         f"it is held by {holders}; end that session" if holders else "its holder has just ended; try again"
@@ -151,8 +159,13 @@ def _busy(connection: psycopg.Connection, table: int, name: str, limit: float) -
     )
 
 
-def _set_statement_timeout(connection: psycopg.Connection, seconds: float) -> None:
-    setting = f"{int(seconds * 1000)}ms"
+def _statement_timeout(connection: psycopg.Connection) -> str:
+    row = connection.execute("SELECT pg_catalog.current_setting('statement_timeout')").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def _set_statement_timeout(connection: psycopg.Connection, setting: str) -> None:
     connection.execute("SELECT pg_catalog.set_config('statement_timeout', %s, false)", [setting])
 
 
@@ -191,20 +204,24 @@ def fit_index(
     """Give a queue the index for `partitions`; where these are its own, drop others.
 
     Two sessions at once get in each other's way, as each waits for the other's build: Postgres breaks one
-    off, and it looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY. For others
-    the SQL function that changes the number does it where that is quick, and so do workers later.
+    off, and it looks anew. Only who has the rights of the table's owner can do so CONCURRENTLY, and not in a
+    transaction. For others the SQL function that changes the number does it where that is quick, and so do
+    workers later.
 
     Returns:
         Why this role does not build the index that is missing, and who does; None when none is missing.
     """
     arguments = {"schema": schema, "queue": queue, "partitions": partitions}
     builder = within(BUILDER.replace("{table}", queries.table), schema)
-    obstacle = connection.execute(builder, arguments).fetchone()
+    row = connection.execute(builder, arguments).fetchone()
+    obstacle = None if row is None else row[0]
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        obstacle = obstacle or _IN_TRANSACTION
     statement = within(queries.next_statement, schema)
-    if obstacle is not None and obstacle[0] is not None:
+    if obstacle is not None:
         row = connection.execute(statement, arguments).fetchone()
         is_missing = row is not None and row[0] is not None and not row[0].startswith("DROP")
-        return str(obstacle[0]) if is_missing else None
+        return str(obstacle) if is_missing else None
     for last in (False,) * (_MEETINGS - 1) + (True,):
         try:
             _build_and_drop(connection, schema, queries, arguments, log)

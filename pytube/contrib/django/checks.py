@@ -1,0 +1,212 @@
+"""The system check: is the database as migrations and `pytube.toml` declare it?
+
+It runs where Django checks databases: `manage.py check --database ALIAS`, and before `manage.py migrate`. It
+does not report what migrations that are still to run will change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 # Django's name
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, InterfaceError, connections
+from django.db.migrations import DeleteModel, RenameModel
+from django.db.migrations.loader import MigrationLoader
+
+from pytube.config import Config, load
+from pytube.contrib.django import session
+from pytube.contrib.django.conf import Options, options
+from pytube.contrib.django.operations import (
+    AttachTube,
+    DetachTube,
+    Document,
+    InstallTube,
+    config_of,
+    table_of,
+)
+from pytube.db.version import check
+from pytube.declarations.model import Plan, State
+from pytube.declarations.survey import survey
+from pytube.errors import PytubeError, SchemaMismatch
+from pytube.tubes.admin import Tubes
+
+_DRIFT, _NOT_CHECKED, _SQL = "pytube.W001", "pytube.W002", "pytube.W003"
+_SETTING = "pytube.E001"
+
+
+def check_database(databases: Collection[str] | None = None, **_: Any) -> Sequence[CheckMessage]:
+    """Warnings about drift, and about checks that could not be made."""
+    try:
+        given = options()
+    except ImproperlyConfigured as error:
+        return [Error(str(error), id=_SETTING)]
+    if given.database not in connections:
+        return [Error(f"PYTUBE['database'] is {given.database!r}, which DATABASES has not", id=_SETTING)]
+    if given.database not in (databases or ()):
+        return []
+    found: list[CheckMessage] = []
+    try:
+        found.extend(_checked(given))
+    except ImproperlyConfigured as error:
+        found.append(Error(str(error), id=_SETTING))
+    except (PytubeError, DatabaseError, InterfaceError) as error:
+        found.append(_not_checked("the database", error))
+    return found
+
+
+def _not_checked(what: str, error: Exception) -> CheckMessage:
+    reason = " ".join(str(error).split())
+    return Warning(f"{what} was not checked for drift: {reason}", id=_NOT_CHECKED)
+
+
+def _checked(given: Options) -> Iterator[CheckMessage]:
+    declared = _Declared()
+    declared.read(MigrationLoader(connections[given.database]))
+    with session() as connection:
+        try:
+            check(connection, given.schema)
+        except SchemaMismatch as error:
+            if not declared.installs:
+                hint = "Run `pytube install`, or write a migration with InstallTube()."
+                yield Warning(str(error), hint=hint, id=_SQL)
+            return
+        yield from _attachments(declared, connection, given)
+        yield from _documents(declared, connection, given)
+
+
+@dataclass(slots=True)
+class _Declared:
+    """What migrations declare."""
+
+    attached: dict[tuple[str, str, str], AttachTube] = field(default_factory=dict)
+    """By tube, app and model, by the names that they have now."""
+    documents: dict[str, Document] = field(default_factory=dict)
+    pending: set[str] = field(default_factory=set)
+    """Documents that migrations which are still to run will change."""
+    installs: bool = False
+    """Whether one of those installs the SQL."""
+
+    def read(self, loader: MigrationLoader) -> None:
+        """All migrations, in an order that their dependencies allow."""
+        keys = dict.fromkeys(
+            key for leaf in loader.graph.leaf_nodes() for key in loader.graph.forwards_plan(leaf)
+        )
+        for key in keys:
+            for operation in loader.get_migration(*key).operations:
+                if key in loader.applied_migrations:
+                    self._applied(key[0], operation)
+                elif isinstance(operation, Document):
+                    self.pending.add(operation.name)
+                elif isinstance(operation, InstallTube):
+                    self.installs = True
+
+    def _applied(self, app_label: str, operation: Any) -> None:
+        match operation:
+            case DetachTube():
+                self.attached.pop(operation.key(app_label), None)
+            case AttachTube():
+                self.attached[operation.key(app_label)] = operation
+            case Document():
+                self.documents[operation.name] = operation
+            case RenameModel() | DeleteModel():
+                old = operation.name_lower if isinstance(operation, DeleteModel) else operation.old_name_lower
+                for key in [key for key in self.attached if key[1:] == (app_label, old)]:
+                    attach = self.attached.pop(key)
+                    if isinstance(operation, RenameModel):
+                        self.attached[key[0], app_label, operation.new_name_lower] = attach
+
+
+# --- tubes of models --------------------------------------------------------------------------------
+
+
+def _attachments(
+    declared: _Declared, connection: psycopg.Connection, given: Options
+) -> Iterator[CheckMessage]:
+    tubes = Tubes(connection, given.schema)
+    predicates = {one.tube: one.predicate for one in tubes.list()}
+    for (tube, app_label, name), attach in declared.attached.items():
+        subject = f"{app_label}.{name} in tube {tube}"
+        try:
+            model = apps.get_model(app_label, name)
+            table = table_of(connections[given.database], model)
+            found = tubes.changes(tube, table, attach.wish_for(model))
+        except (LookupError, PytubeError) as error:
+            yield _not_checked(subject, error)
+            continue
+        if found is None:
+            hint = (
+                f"Run `pytube tube attach {tube} {table}` with the migration's options, then "
+                f"`pytube backfill start {tube} --table {table}`."
+            )
+            text = f"{table} is not attached to tube {tube}, as a migration declares: its changes are missed"
+            yield Warning(text, hint=hint, id=_DRIFT)
+            continue
+        wanted = None if attach.predicate is None else attach.predicate.strip() or None
+        if attach.predicate is not None and wanted != predicates[tube]:
+            found = [*found, f"predicate {predicates[tube] or 'none'} -> {wanted or 'none'}"]
+        if found:
+            text = f"{table} is attached to tube {tube} in another way than a migration declares"
+            hint = f"`pytube tube attach` and `pytube tube create` change it: {'; '.join(found)}."
+            yield Warning(text, hint=hint, id=_DRIFT)
+
+
+# --- documents, and all that the file declares ------------------------------------------------------
+
+
+def _documents(declared: _Declared, connection: psycopg.Connection, given: Options) -> Iterator[CheckMessage]:
+    ours = {
+        name: one.section
+        for name, one in declared.documents.items()
+        if one.section is not None and name not in declared.pending
+    }
+    if given.config is not None:
+        try:
+            config = load(Path(given.config))
+            if config.postgres.schema_name != given.schema:
+                text = (
+                    f"{given.config} has the schema {config.postgres.schema_name!r}, and PYTUBE['schema'] is "
+                    f"{given.schema!r}; let them be the same"
+                )
+                yield Error(text, id=_SETTING)
+                return
+            yield from _drift(config, connection, given, declared.pending)
+        except PytubeError as error:
+            yield _not_checked(given.config, error)
+    elif ours:
+        for name in ours:
+            yield from _drift(config_of(ours), connection, given, declared.pending, [name])
+
+
+def _drift(
+    config: Config,
+    connection: psycopg.Connection,
+    given: Options,
+    pending: Collection[str],
+    names: Collection[str] = (),
+) -> Iterator[CheckMessage]:
+    for plan in survey(config, connection, given.schema, names):
+        if plan.state is not State.APPLIED and plan.name not in pending:
+            yield Warning(_said(plan), hint=_hint(plan), id=_DRIFT)
+
+
+def _said(plan: Plan) -> str:
+    if plan.problem is not None:
+        return f"{plan.subject} can't be applied: {plan.problem}"
+    if plan.state is State.GONE:
+        return f"{plan.subject} was applied, and the file no longer declares it"
+    steps = "; ".join(step.text for step in plan.steps)
+    return f"{plan.subject} is not as it is declared; to be done: {steps}"
+
+
+def _hint(plan: Plan) -> str:
+    if plan.state is State.GONE:
+        return "`pytube plan` shows what `pytube apply --prune` would do; or put it back into the file."
+    return (
+        f"`pytube plan {plan.name}` shows more; `pytube apply {plan.name}` does it, with a file that has it."
+    )
