@@ -28,7 +28,7 @@ from pytube.tubes import queries
 from pytube.tubes.queries import within
 
 _HEAD: Final = """\
--- What `pytube apply` would do now, for psql: psql -f FILE DATABASE. Each step is a transaction of its own.
+-- What `pytube apply` would do now, for psql: psql -f FILE DATABASE. Each step is a separate transaction.
 -- Run it as a member of pytube's admin role and of the owners of the tables.
 --
 -- It stops at the first error; finished steps stay. Run it again then, or print another one: finished steps
@@ -110,9 +110,7 @@ class _Printer:
     def section(self, plan: Plan, *, backfill: bool) -> Iterator[str]:
         """All about one document, tube or outbox."""
         yield f"\n-- {plan.kind} {printable(plan.name)}: {plan.state}"
-        if not plan.steps:
-            yield "-- nothing to do"
-        else:
+        if plan.steps:
             yield from self._guard(plan)
             if plan.target is not None and plan.kind is not Kind.OUTBOX:
                 yield self._text(statements.SYNC)

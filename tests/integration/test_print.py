@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
@@ -123,7 +125,7 @@ FILE = (
 [tube.stock]
 partitions = 2
 key_type = "bigint"
-predicate = "sku <> 'it''s \\\\ :old'"
+predicate = "id > 0 AND 'it''s \\\\ :old' <> ''"
 [tube.stock.sink]
 type = "jsonl"
 path = "stock.jsonl"
@@ -159,6 +161,8 @@ CHANGED = (
     .replace('[document.orders.customer]\none = "shop.customers"\nfields = ["name"]\n', "")
     .replace("[tube.orders.sink]", '[tube.stock.tables."shop.notes"]\nshard = 9\n[tube.orders.sink]')
 )
+NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
+_DIGEST = re.compile("AS [0-9a-f]{16};")
 PRUNED = BASE + CHANGED[CHANGED.index("[tube.orders.sink]") : CHANGED.index("[document.orders]")]
 
 
@@ -179,40 +183,57 @@ def state(postgres: Postgres, dsn: str) -> dict[str, object]:
             " FROM tube.outbox_list()",
             "backfills": "SELECT DISTINCT tube, table_name, by_worker FROM tube.tube_backfill ORDER BY 1, 2",
             "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname IN ('tube', 'shop') ORDER BY 1",
+            # They name the oids of tubes, which differ.
+            "bodies": "SELECT regexp_replace(prosrc, '[0-9]{5,}', 'OID', 'g') FROM pg_proc WHERE"
+            " pronamespace IN ('tube_capture'::regnamespace, 'shop'::regnamespace) ORDER BY 1",
             "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1",
         }
         found: dict[str, object] = {
             name: conn.execute(query.encode()).fetchall() for name, query in queries.items()
         }
-    return found | {schema: dump(postgres, dsn, schema) for schema in ("tube", "tube_capture", "shop")}
+    schemas = ("tube", "tube_capture", "shop")
+    return found | {one: _DIGEST.sub("AS BODY;", dump(postgres, dsn, one)) for one in schemas}
 
 
+@dataclass
 class Pair:
     """Two databases with one file: `apply` works on the one, and psql on the other."""
 
-    def __init__(self, server: TestServer, postgres: Postgres, folder: Path, dsns: tuple[str, str]) -> None:
-        self._server, self._postgres, self._folder, self._dsns = server, postgres, folder, dsns
+    server: TestServer
+    postgres: Postgres
+    folder: Path
+    applied: str
+    """The DSN of the one, of a superuser."""
+    scripted: str
+    """Of the other."""
+    role: str | None = None
+    """Who runs both; None: a superuser."""
+
+    def by(self, dsn: str) -> str:
+        return dsn if self.role is None else as_role(dsn, self.role)
+
+    def run(self, dsn: str, *words: str, code: int = 0) -> str:
+        return run(*words, dsn=self.by(dsn), folder=self.folder, code=code).output
 
     def printed(self, text: str, *options: str) -> str:
-        (self._folder / "pytube.toml").write_text(text)
-        return run("apply", "--print", *options, dsn=self._dsns[1], folder=self._folder).stdout
+        (self.folder / "pytube.toml").write_text(text)
+        return self.run(self.scripted, "apply", "--print", *options)
+
+    def psql(self, script: str, code: int = 0) -> str:
+        return psql(self.server, self.by(self.scripted), script, "-q", code=code)
 
     def follow(self, text: str, *options: str) -> None:
         """Both follow a file, and are the same then; the script is run twice."""
-        before = state(self._postgres, self._dsns[1])
+        before = state(self.postgres, self.scripted)
         script = self.printed(text, *options)
-        assert state(self._postgres, self._dsns[1]) == before
-        run("apply", "--yes", *options, dsn=self._dsns[0], folder=self._folder)
-        wanted = state(self._postgres, self._dsns[0])
+        assert state(self.postgres, self.scripted) == before
+        self.run(self.applied, "apply", "--yes", *options)
+        wanted = state(self.postgres, self.applied)
         for _ in range(2):
             assert self.psql(script) == ""
-            assert state(self._postgres, self._dsns[1]) == wanted
-        for dsn in self._dsns:
-            said = run("plan", dsn=dsn, folder=self._folder).stdout
-            assert "nothing to do" in said or "none was applied" in said
-
-    def psql(self, script: str, code: int = 0) -> str:
-        return psql(self._server, self._dsns[1], script, "-q", code=code)
+            assert state(self.postgres, self.scripted) == wanted
+        for dsn in (self.applied, self.scripted):
+            assert self.run(dsn, "plan").splitlines()[-1] in ("nothing to do", NOTHING)
 
 
 @pytest.fixture(params=["superuser", "owner"])
@@ -225,22 +246,18 @@ def pair(
         any_server.database(installed=True, prepare=_shop) as other,
     ):
         if request.param == "superuser":
-            yield Pair(any_server, postgres, tmp_path, (one, other))
+            yield Pair(any_server, postgres, tmp_path, one, other)
             return
         name = f"dba_{database_name(one)}"
-        with roles(one, f"{name} IN ROLE tube_admin"), roles(other):
+        with roles(one, f"{name} IN ROLE tube_admin"):
             for dsn in (one, other):
                 with psycopg.connect(dsn, autocommit=True) as conn:
                     conn.execute(f"ALTER SCHEMA shop OWNER TO {name}".encode())
                     for (table,) in conn.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'shop'"):
                         conn.execute(f"ALTER TABLE shop.{table} OWNER TO {name}".encode())
-            yield Pair(any_server, postgres, tmp_path, (as_role(one, name), as_role(other, name)))
-            drop_owned(other, name)
-
-
-def drop_owned(dsn: str, role: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(f"DROP OWNED BY {role} CASCADE".encode())
+            yield Pair(any_server, postgres, tmp_path, one, other, name)
+            with psycopg.connect(other, autocommit=True) as conn:
+                conn.execute(f"DROP OWNED BY {name} CASCADE".encode())
 
 
 def test_the_printed_apply_is_the_apply(pair: Pair) -> None:
@@ -249,3 +266,34 @@ def test_the_printed_apply_is_the_apply(pair: Pair) -> None:
     pair.follow(CHANGED)
     pair.follow(PRUNED, "--prune")
     pair.follow(BASE, "--prune")
+
+
+def test_a_script_that_is_cut_goes_on_when_it_is_run_again(pair: Pair) -> None:
+    script = pair.printed(FILE)
+    pair.run(pair.applied, "apply")
+    attached = script.index("COMMIT;", script.index("-- attach shop.products"))
+    assert "division by zero" in pair.psql(f"{script[:attached]}COMMIT; SELECT 1 / 0;", code=3)
+    assert pair.psql(script) == ""
+    assert state(pair.postgres, pair.scripted) == state(pair.postgres, pair.applied)
+
+
+def test_a_script_of_yesterday_is_refused(pair: Pair) -> None:
+    script = pair.printed(FILE)
+    (pair.folder / "pytube.toml").write_text(CHANGED)
+    pair.run(pair.scripted, "apply")
+    before = state(pair.postgres, pair.scripted)
+    assert "another declaration of it was applied since this was printed" in pair.psql(script, code=3)
+    assert state(pair.postgres, pair.scripted) == before
+
+
+def test_a_renaming_that_nothing_has_followed_is_refused(
+    dsn: str, conn: psycopg.Connection, tmp_path: Path
+) -> None:
+    _shop(dsn)
+    (tmp_path / "pytube.toml").write_text(FILE)
+    run("apply", dsn=dsn, folder=tmp_path)
+    conn.execute("SET session_replication_role = replica")
+    conn.execute("ALTER TABLE shop.orders RENAME status TO state")
+    (tmp_path / "pytube.toml").write_text(FILE.replace('"status"', '"state"'))
+    said = run("apply", "--print", dsn=dsn, folder=tmp_path, code=2).output
+    assert "columns of shop.orders were renamed" in said
