@@ -151,8 +151,8 @@ class _Printer:
             yield self._text(statements.repartition(plan))
             yield self._fit(plan)
             return
-        # These alone can't be run twice.
-        once = step.action is Action.MAKE or (step.action is Action.DROP and plan.kind is Kind.OUTBOX)
+        # Only these can't be run twice.
+        once = step.action in (Action.MAKE, Action.DETACH, Action.DROP)
         if once:
             yield self._text(Statement(_IS_THERE, {"name": step.name}), r" \gset")
             yield r"\if :is_there" + ("\n\\else" if step.action is Action.MAKE else "")

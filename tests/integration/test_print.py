@@ -162,7 +162,8 @@ CHANGED = (
     .replace("[tube.orders.sink]", '[tube.stock.tables."shop.notes"]\nshard = 9\n[tube.orders.sink]')
 )
 NOTHING = "the file declares no documents, tubes or outboxes, and none was applied"
-_DIGEST = re.compile("AS [0-9a-f]{16};")
+# The digests of bodies, in which there are oids; and numbers of tubes: apply tries first to make them.
+_NUMBERED = re.compile(r"(?<=AS )[0-9a-f]{16}(?=;)|\b[0-9]{5,}\b|(?<=tube_sleeps_)[0-9]+")
 PRUNED = BASE + CHANGED[CHANGED.index("[tube.orders.sink]") : CHANGED.index("[document.orders]")]
 
 
@@ -172,27 +173,25 @@ def _shop(dsn: str) -> None:
         connection.execute(TABLE.replace("CREATE SCHEMA shop;", "").encode())
 
 
-def state(postgres: Postgres, dsn: str) -> dict[str, object]:
-    """All that an apply changes."""
+def state(postgres: Postgres, dsn: str) -> dict[str, str]:
+    """All that an apply changes; the definitions of triggers are in the dumps of their tables."""
+    queries = {
+        "tubes": "SELECT tube, partitions, predicate, tbl::text, shard, shards, columns, companion_of"
+        " FROM tube.tube_list()",
+        "applied": "SELECT tube, declared, applied, made, tbl::text, attached FROM tube.tube_applied()",
+        "outboxes": "SELECT outbox, partitions, tbl::text, value_type::text, adopted, wakes"
+        " FROM tube.outbox_list()",
+        "backfills": "SELECT DISTINCT tube, table_name, by_worker FROM tube.tube_backfill ORDER BY 1, 2",
+        "bodies": "SELECT proname, prosrc FROM pg_proc"
+        " WHERE pronamespace IN ('tube_capture'::regnamespace, 'shop'::regnamespace) ORDER BY 1",
+    }
     with psycopg.connect(dsn) as conn:
-        queries = {
-            "tubes": "SELECT tube, partitions, predicate, tbl::text, shard, shards, columns, companion_of"
-            " FROM tube.tube_list()",
-            "applied": "SELECT tube, declared, applied, made, tbl::text, attached FROM tube.tube_applied()",
-            "outboxes": "SELECT outbox, partitions, tbl::text, value_type::text, adopted, wakes"
-            " FROM tube.outbox_list()",
-            "backfills": "SELECT DISTINCT tube, table_name, by_worker FROM tube.tube_backfill ORDER BY 1, 2",
-            "indexes": "SELECT indexdef FROM pg_indexes WHERE schemaname IN ('tube', 'shop') ORDER BY 1",
-            # They name the oids of tubes, which differ.
-            "bodies": "SELECT regexp_replace(prosrc, '[0-9]{5,}', 'OID', 'g') FROM pg_proc WHERE"
-            " pronamespace IN ('tube_capture'::regnamespace, 'shop'::regnamespace) ORDER BY 1",
-            "triggers": "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1",
+        found = {
+            name: "\n".join(map(str, conn.execute(query.encode()).fetchall()))
+            for name, query in queries.items()
         }
-        found: dict[str, object] = {
-            name: conn.execute(query.encode()).fetchall() for name, query in queries.items()
-        }
-    schemas = ("tube", "tube_capture", "shop")
-    return found | {one: _DIGEST.sub("AS BODY;", dump(postgres, dsn, one)) for one in schemas}
+    found |= {schema: dump(postgres, dsn, schema) for schema in ("tube", "tube_capture", "shop")}
+    return {name: _NUMBERED.sub("N", text) for name, text in found.items()}
 
 
 @dataclass
