@@ -29,7 +29,7 @@ dsn = "${PYTUBE_DSN}"
 election = "lease"
 [tube.t.sink]
 type = "jsonl"
-path = "t.jsonl"
+path = "${COPY}"
 [document.t]
 table = "app.goods"
 fields = ["note"]
@@ -117,7 +117,10 @@ def managed(dsn: str, service: Service) -> Iterator[Managed]:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_an_administrator_needs_no_superuser(any_bare_dsn: str, service: str, tmp_path: Path) -> None:
+def test_an_administrator_needs_no_superuser(
+    any_bare_dsn: str, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPY", str(tmp_path / "t.jsonl"))
     facts = SERVICES[service]
     (tmp_path / "pytube.toml").write_text(CONFIG)
     with managed(any_bare_dsn, facts) as server:
