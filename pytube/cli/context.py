@@ -225,7 +225,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 
 def refuse_json(*, as_json: bool) -> None:
-    """Refuse `--json` beside `--print`: what is printed is a script."""
+    """Refuse `--json` beside `--print`, which prints a script."""
     if as_json:
         raise click.UsageError("--print prints a script for psql, so it can't be given with --json")
 

@@ -67,9 +67,9 @@ def script(
 
     Args:
         declarations: of the database.
-        plans: what is to be done.
+        plans: the steps to print.
         backfill: as of `Declarations.apply`.
-        left: what is not; noted in comments.
+        left: plans that are left out; a comment says why.
 
     Raises:
         UsageError: nothing has followed a renaming yet, so that the steps may be others.
