@@ -57,6 +57,7 @@ def database_options(
     *,
     several: bool = False,
     configured: bool = False,
+    unless: str | None = None,
     opens: Callable[[psycopg.Connection, str], object] | None = None,
 ) -> _Decorator:
     """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
@@ -68,6 +69,8 @@ def database_options(
         several: pass the `databases` of all hosts, unless one is named.
         configured: the command reads more of the file, so that the two have to agree wherever there is one:
             documents of one database are not to be compared with the copy of another one.
+        unless: a flag of the command, with which it needs only the schema: where nothing names a database, it
+            gets one without a DSN.
         opens: called with a session and the schema of pytube's SQL; the command gets the result as its first
             argument, in place of the database.
     """
@@ -97,6 +100,8 @@ def database_options(
                 config = settings.config()
                 if context.get_parameter_source("dsn") is ParameterSource.ENVIRONMENT:
                     _see_that_it_is_one_of(config, dsn, settings)
+            if dsn is None and unless is not None and options[unless] and not settings.has_file:
+                dsn = ""
             databases = databases_of(settings, dsn, schema, host)
             Asked.note(databases)
             if several:
@@ -217,6 +222,14 @@ class Duration(click.ParamType[timedelta]):
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def refuse_json(*, as_json: bool) -> None:
+    """Refuse `--json` beside `--print`, which prints a script."""
+    if as_json:
+        raise click.UsageError("--print prints a script for psql, so it can't be given with --json")
+
+
 yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 partition_option = click.option(
     "--partition", type=click.IntRange(min=0), help="Only this partition. [default: all]"

@@ -19,6 +19,7 @@ from pytube.cli.context import (
     json_option,
     key_argument,
     lock_option,
+    refuse_json,
     unresolved_of,
     yes_option,
 )
@@ -27,6 +28,7 @@ from pytube.counts import printable, say_count
 from pytube.db.database import Database
 from pytube.declarations.apply import Applied, Declarations
 from pytube.declarations.model import Action, DeclaredTube, Kind, Plan, State, Step
+from pytube.declarations.script import script
 from pytube.declarations.survey import compiled, survey
 from pytube.declarations.tubes import shards_of
 from pytube.documents.model import Document, Link
@@ -73,6 +75,12 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
     help="Resend all documents that change or were never sent.",
 )
 @lock_option
+@click.option(
+    "--print",
+    "is_printed",
+    is_flag=True,
+    help="Print the steps, a script for psql, and run nothing; needs only the rights of plan.",
+)
 @json_option
 @database_options(configured=True)
 def apply(
@@ -82,6 +90,7 @@ def apply(
     prune: bool,
     backfill: bool,
     wait: float,
+    is_printed: bool,
     as_json: bool,
 ) -> None:
     """Make the database match the configuration file.
@@ -89,6 +98,8 @@ def apply(
     Asks before it detaches or drops anything. If it is interrupted, run it again: it continues where it
     stopped.
     """
+    if is_printed:
+        refuse_json(as_json=as_json)
     config, progress = unresolved_of(database), _Applying(as_json=as_json)
     with database.connect() as connection:
         found = survey(config, connection, database.schema, names)
@@ -96,6 +107,10 @@ def apply(
             raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
         plans = [one for one in found if prune or one.state is not State.GONE]
         declarations = Declarations(connection, database.schema)
+        if is_printed:
+            left = [one for one in found if one not in plans]
+            click.echo("\n".join(script(declarations, plans, backfill=backfill, left=left)))
+            return
         declarations.check(plans, limit=wait)
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: continue?", yes=yes)

@@ -10,7 +10,7 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import confirm, database_options, json_option, yes_option
+from pytube.cli.context import confirm, database_options, json_option, refuse_json, yes_option
 from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import print_json, print_text, progress_meter, tell
 from pytube.cli.program import Settings
@@ -31,11 +31,21 @@ _ROLES = click.option(
 
 @click.command()
 @_ROLES
+@click.option(
+    "--print",
+    "is_printed",
+    is_flag=True,
+    help="Print the SQL, a script for psql, and run nothing; needs no database.",
+)
 @json_option
-@database_options()
-def install(database: Database, roles: str | None, as_json: bool) -> None:
+@database_options(unless="is_printed")
+def install(database: Database, roles: str | None, is_printed: bool, as_json: bool) -> None:
     """Install or upgrade pytube in the database."""
-    _install("install", database, roles, as_json=as_json)
+    if is_printed:
+        refuse_json(as_json=as_json)
+        click.echo(database_install.script(database.schema, roles), nl=False)
+    else:
+        _install("install", database, roles, as_json=as_json)
 
 
 @click.command()

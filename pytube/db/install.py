@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Final
 
 import psycopg
 from psycopg import sql
@@ -35,6 +36,13 @@ _VARIABLE = re.compile(
 """A variable, or a stretch in which psql looks for none. Block comments and E'' do not occur in the files."""
 
 
+_HEAD: Final = """\
+-- Installs pytube, or brings an older installation up to date, as `pytube install` does. Can be run again.
+-- For psql, which needs no other file: psql -f FILE DATABASE. One transaction, or part of the caller's.
+-- Run it as the role that is to install: a superuser, or a role with CREATEROLE and CREATE on the database.
+"""
+
+
 class ScriptError(PytubeError):
     """An SQL file failed; the message names the file, and the line where Postgres says where it was."""
 
@@ -42,6 +50,22 @@ class ScriptError(PytubeError):
 def contents(page: str) -> list[str]:
     """The files that a page names, in order."""
     return _INCLUDED.findall(_read(page))
+
+
+def script(schema: str = "tube", roles: str | None = None) -> str:
+    """`install.sql` as one file for psql; arguments as of `install`. Needs no database, and runs nothing."""
+    page = _read("install.sql")
+    settings = f"\\set schema {_psql_quoted(schema)}\n"
+    if roles is not None:
+        settings += f"\\set roles {_psql_quoted(roles)}\n"
+    body = page[page.index("\\set version") :]
+    return _HEAD + settings + _INCLUDED.sub(lambda line: _read(line[1]).rstrip("\n"), body)
+
+
+def _psql_quoted(text: str) -> str:
+    """As an argument of psql's own commands, on one line."""
+    escaped = text.replace("\\", r"\\").replace("'", "''").replace("\n", r"\n").replace("\r", r"\r")
+    return f"'{escaped}'"
 
 
 def run_page(

@@ -13,12 +13,10 @@ from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 
-from pytube.backfill import queries as backfills
 from pytube.config.names import TableName
-from pytube.config.tubes import Attached
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.declarations import tubes
+from pytube.declarations import statements, tubes
 from pytube.declarations.model import (
     UNFINISHED,
     Action,
@@ -30,13 +28,12 @@ from pytube.declarations.model import (
     There,
     read_there,
 )
+from pytube.declarations.statements import Statement
 from pytube.declarations.survey import plan
 from pytube.documents.model import Document
 from pytube.errors import StatementFailed, UsageError
 from pytube.logs import Logger
-from pytube.outbox import queries as outbox_queries
 from pytube.outbox.admin import Outboxes
-from pytube.tubes import queries
 from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
 from pytube.tubes.queries import within
@@ -46,18 +43,14 @@ T = TypeVar("T")
 Told = Callable[[Step], object]
 _log = Logger("pytube.declarations")
 
-_LOCK: Final = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended(%(text)s, 0))"
 # Postgres' notices about a manual attachment: the plan has shown them, or a relation is made that way.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
-_DECLARE: Final = "SELECT {s}.tube_document_declare(%(name)s, %(digest)s)"
-_APPLIED: Final = "SELECT {s}.tube_applied_set(%(name)s, %(digest)s, %(made)s)"
-_ATTACHED: Final = "SELECT {s}.tube_applied_attached(%(name)s, %(table)s)"
-_COMPANION: Final = (
-    "SELECT {s}.tube_companion_ensure(%(tube)s, %(companion)s, %(key_type)s::pg_catalog.regtype)"
-)
-_DROP: Final = "SELECT {s}.tube_ensure_absent(%(name)s)"
 _HAS_RECORDS: Final = "SELECT s.count FROM {s}.outbox_stats() AS s WHERE s.outbox = %(name)s"
-_BACKFILLED: Final = "SELECT DISTINCT l.relation::oid FROM {s}.tube_backfill_list(%(name)s) AS l"
+_BACKFILLED: Final = """
+    SELECT DISTINCT n.nspname, c.relname FROM {s}.tube_backfill_list(%(name)s) AS l
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.relation
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+"""
 _OID: Final = """
     SELECT c.oid FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
@@ -189,11 +182,15 @@ class Declarations:
         run = _Run(self, plan, backfill=backfill, limit=limit)
         with explained(), translated():
             if plan.target is not None and plan.kind is not Kind.OUTBOX:
-                self.run("SELECT {s}.tube_sync()")  # or names of before a renaming look like other columns
+                self.rows(statements.SYNC.query)
             done = run.all(told)
             if backfill:
                 run.begin_first()
         return Applied(done, run.backfills)
+
+    def backfilled(self, tube: str) -> set[TableName]:
+        """The tables of which a tube has had a backfill."""
+        return {TableName(*row) for row in self.rows(_BACKFILLED, name=tube)}
 
     def run(self, query: LiteralString, **arguments: Any) -> None:
         """Run a statement of pytube."""
@@ -246,18 +243,16 @@ class _Run:
 
     def _transaction(self) -> Step | None:
         with self._at.connection.transaction():
-            lock = f"{self._at.schema} {self._plan.kind} {self._plan.name}"
-            self._at.connection.execute(_LOCK, {"text": lock})
+            self._send(statements.lock(self._plan, self._at.schema))
             step = self._next()
             if step is not None:
                 is_drift = self._applied() == self._digest
                 self._do(step)
                 # Changes that were missed until then are unknown, and no later change makes up for them. So
-                # where it is drift, a backfill does not depend on a flag. It has to read after the last table
-                # is followed that its documents are made of.
-                for root in step.roots:
-                    if (self._backfill or is_drift) and not any(root in one.roots for one in self._left[1:]):
-                        self.backfills.append(self._begin(root))
+                # where it is drift, a backfill does not depend on a flag.
+                if self._backfill or is_drift:
+                    roots = statements.settled_roots(step, self._left[1:])
+                    self.backfills += [self._begin(root) for root in roots]
         return step
 
     def attempt(self, step: Step) -> None:
@@ -321,108 +316,20 @@ class _Run:
 
     def _do(self, step: Step) -> None:
         """One step, within its transaction."""
-        match step.action:
-            case Action.MAKE | Action.PREDICATE | Action.WAKE if step.kind is Kind.OUTBOX:
-                self._make_outbox()
-            case Action.MAKE | Action.PREDICATE:
-                self._make_tube()
-            case Action.COMPANION:
-                key_type = str(step.key_type)
-                self._at.run(_COMPANION, tube=self._plan.name, companion=step.name, key_type=key_type)
-            case Action.ATTACH | Action.CHANGE:
-                assert step.attached is not None
-                self._attach(step.name, step.attached)
-                if step.kind is Kind.TUBE and step.action is Action.ATTACH:
-                    self._note_attached(step.attached.table)
-            case Action.DECLARE:
-                for switch in step.switches:
-                    self._attach(step.name, switch)
-                self._note(self._digest)
-            case Action.DETACH | Action.RELEASE | Action.DROP:
-                self._lose(step)
+        attaches = step.action in (Action.ATTACH, Action.CHANGE, Action.DECLARE)
+        if attaches:
+            self._at.run(_SAY, level="error")
+        for one in statements.of_step(step, self._plan, self._there):
+            self._send(one)
+        if attaches:
+            self._at.run(_SAY, level="warning")
 
-    def _lose(self, step: Step) -> None:
-        match step.action:
-            case Action.DETACH:
-                assert step.table is not None
-                self._at.run(queries.DETACH, tube=step.name, table=self._oid(step.table))
-            case Action.RELEASE:
-                # First: for pods in a companion of a document, a backfill would be asked for.
-                self._note(None)
-                for companion in step.companions:
-                    self._at.run(_DROP, name=companion)
-            case Action.DROP if step.kind is Kind.OUTBOX:
-                self._at.run(outbox_queries.DROP, outbox=step.name, force=False)
-            case Action.DROP:
-                self._at.run(_DROP, name=step.name)
-
-    def _make_tube(self) -> None:
-        """Make it, or change its predicate."""
-        name, target = self._plan.name, self._plan.target
-        assert isinstance(target, Document | DeclaredTube)
-        now = self._there.tubes.get(name)
-        self._at.run(
-            queries.ENSURE_EXISTS,
-            tube=name,
-            partitions=(target.partitions or 1) if now is None else now.partitions,
-            predicate=(isinstance(target, DeclaredTube) and target.predicate) or "",
-            key_type=target.key_type.value if now is None else None,
-        )
-        if now is None:
-            self._note(UNFINISHED, made=True)
-
-    def _make_outbox(self) -> None:
-        """Make it, or change how it is adopted."""
-        outbox = self._plan.target
-        assert isinstance(outbox, DeclaredOutbox)
-        now = self._there.outboxes.get(outbox.name)
-        partitions = (outbox.partitions or 1) if now is None else now.partitions
-        if outbox.table is None:
-            self._at.run(
-                outbox_queries.ENSURE_EXISTS,
-                outbox=outbox.name,
-                partitions=partitions,
-                value_type=outbox.value_type,
-            )
-        else:
-            self._at.run(
-                outbox_queries.ADOPT,
-                outbox=outbox.name,
-                table=self._oid(outbox.table),
-                partitions=partitions,
-                wake=outbox.wakes,
-            )
-        if now is None:
-            self._note(UNFINISHED, made=True)
-
-    def _attach(self, tube: str, one: Attached) -> None:
-        self._at.run(_SAY, level="error")
-        self._at.run(
-            queries.ATTACH,
-            tube=tube,
-            table=self._oid(one.table),
-            shard=one.shard,
-            shards=one.shards,
-            id_col=one.key[0] if len(one.key) == 1 else None,
-            columns=sorted(one.columns),
-            replica=one.replica,
-            key_cols=list(one.key) if len(one.key) > 1 else None,
-            shard_by=one.shard_by,
-        )
-        self._at.run(_SAY, level="warning")
-
-    def _note_attached(self, table: TableName) -> None:
-        """From here on the table is the file's, and so is a tube that was created manually."""
-        self._at.run(_ATTACHED, name=self._plan.name, table=self._oid(table))
-        if self._applied() is None:
-            self._note(UNFINISHED)
-
-    def _note(self, digest: str | None, *, made: bool = False) -> None:
-        """Record the digest of the applied declaration."""
-        if self._plan.kind is Kind.DOCUMENT:
-            self._at.run(_DECLARE, name=self._plan.name, digest=digest)
-        else:
-            self._at.run(_APPLIED, name=self._plan.name, digest=digest, made=made)
+    def _send(self, one: Statement) -> list[tuple[Any, ...]]:
+        arguments = {
+            name: self._oid(value) if isinstance(value, TableName) else value
+            for name, value in one.arguments.items()
+        }
+        return self._at.rows(one.query, **arguments)
 
     def _fit_index(self, step: Step) -> None:
         """Indexes are built CONCURRENTLY, so not in a transaction; repeating it does no harm."""
@@ -446,26 +353,13 @@ class _Run:
 
     def begin_first(self) -> None:
         """Ask for a backfill of each root table that has never had one."""
-        roots: list[TableName] = []
-        if isinstance(self._plan.target, Document):
-            roots = [self._plan.target.root.table]
-        elif isinstance(self._plan.target, DeclaredTube):
-            roots = [one.table for one in self._plan.target.tables if one.root]
-        known = {oid for (oid,) in self._at.rows(_BACKFILLED, name=self._plan.name)}
-        self.backfills += [self._begin(root) for root in roots if self._oid(root) not in known]
+        known = self._at.backfilled(self._plan.name)
+        roots = statements.roots(self._plan.target)
+        self.backfills += [self._begin(root) for root in roots if root not in known]
 
     def _begin(self, root: TableName) -> int:
-        """Ask workers for a backfill of a root table; a running one began before this."""
-        arguments = {
-            "tube": self._plan.name,
-            "table": self._oid(root),
-            "order_col": None,
-            "supersede": True,
-            "by_worker": True,
-        }
-        row = self._at.connection.execute(backfills.CREATE, arguments).fetchone()
-        assert row is not None
-        return int(row[0])
+        ((number,),) = self._send(statements.backfill(self._plan.name, root))
+        return int(number)
 
     def _oid(self, table: TableName) -> int:
         """Of a table; `UsageError` where it is gone."""
