@@ -212,7 +212,10 @@ class FleetWatcher:
             host.close()
 
     def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
-        """With its rates since the oldest look of the last seconds, as Postgres counts a second late."""
+        """With its rates since the oldest look of the last seconds, as Postgres counts a second late.
+
+        Whether it catches up is a matter of now: earlier writes that have ended would hide it.
+        """
         lately = self._lately.setdefault((queue.host, queue.name), deque())
         if lately and any(number < 0 for number in queue.since(lately[0][1])):
             lately.clear()  # it was created again, or its statistics were reset
@@ -224,7 +227,8 @@ class FleetWatcher:
         if not (seconds := counted_at - at):
             return queue
         added, taken = queue.since(before)
-        falls_by = queue.falls_since(before, seconds) if seconds >= PACE_LOOK else None
+        looks = ((look, counted_at - then) for then, look in reversed(lately))
+        falls_by = next((queue.falls_since(look, ago) for look, ago in looks if ago >= PACE_LOOK), None)
         return replace(queue, rate_in=added / seconds, rate_out=taken / seconds, falls_by=falls_by)
 
 

@@ -12,6 +12,7 @@ import pytest
 from pytube.health.findings import Level
 from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue, Refusal
 from pytube.health.troubles import pace, troubles
+from pytube.health.watcher import FleetWatcher
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
 
@@ -81,6 +82,20 @@ def test_a_pace_counts_documents_and_not_pods() -> None:
 
     looks = [left(1_250_000, 254_000), left(1_236_200, 253_945), left(1_222_400, 240_145)]
     assert [after.falls_since(before, 3.0) for before, after in pairwise(looks)] == [4600.0, 4600.0]
+
+
+def test_a_pace_is_of_now_and_not_of_writes_that_have_ended() -> None:
+    """Of 1000 documents a second until the eighth second, and 100 delivered all the time."""
+    watcher = FleetWatcher([])
+
+    def look(second: int) -> float | None:
+        documents = 1_000 * min(second, 8) - 100 * second
+        row = replace(TUBE, documents=Count(documents), lag=60.0, inserted=min(second, 8), deleted=second)
+        return watcher._with_rates(Queue("tube", "t", [row]), float(second)).falls_by
+
+    found = [look(second) for second in range(12)]
+    assert found[:3] == [None] * 3, "too few are seen"
+    assert (found[8], found[11]) == (-900.0, 100.0)
 
 
 def test_what_is_locked_is_not_said_to_catch_up() -> None:
