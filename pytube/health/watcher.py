@@ -280,7 +280,7 @@ class Reader:
     ) -> None:
         """`exact`: each reading reads everything, and counts as far as the SQL does, control pods, too.
 
-        `tubes`: whether there are partitions of tubes in it, or those of outboxes alone.
+        `tubes`: whether tubes are read, or outboxes alone.
         """
         self._schema = schema
         self._host = host
