@@ -220,7 +220,8 @@ class FleetWatcher:
     def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
         """With its rates since the oldest look of the last seconds, as Postgres counts a second late.
 
-        Whether it catches up is a matter of now: earlier writes that have ended would hide it.
+        Whether it catches up is a matter of now: earlier writes that have ended would hide it. Only of an
+        outbox no other count is there.
         """
         lately = self._lately.setdefault((queue.host, queue.name), deque())
         if lately and any(number < 0 for number in queue.since(lately[0][1])):
@@ -233,7 +234,8 @@ class FleetWatcher:
         if not (seconds := counted_at - at):
             return queue
         added, taken = queue.since(before)
-        looks = ((look, counted_at - then) for then, look in reversed(lately))
+        chosen = reversed(lately) if queue.kind == "tube" else lately
+        looks = ((look, counted_at - then) for then, look in chosen)
         falls_by = next((queue.falls_since(look, ago) for look, ago in looks if ago >= PACE_LOOK), None)
         return replace(queue, rate_in=added / seconds, rate_out=taken / seconds, falls_by=falls_by)
 
