@@ -813,7 +813,7 @@ COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype, companion_of text, key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 4e4f6ccb2382fdaa;
+    AS 090d716fa84392c2;
 
 COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists tubes and attached tables; a tube without tables has one row with a NULL tbl. key_cols and shard_by are of keys of several columns.';
 

@@ -170,11 +170,11 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
     Lag is the age of the oldest queued record.
     """
-    with closing(FleetWatcher([database], "pytube cli")) as watcher:
+    with closing(FleetWatcher([database], "pytube cli", tubes=False)) as watcher:
         sample = watcher.sample()
     if (error := sample.hosts[0].error) is not None:
         raise error
-    sample = sample.only(lambda one: one.kind == "outbox" and name in (None, one.name))
+    sample = sample.only(lambda one: name in (None, one.name))
     rows, unverified = sample.hosts[0].partitions, sample.hosts[0].unverified
     if name is not None and not rows:
         raise unknown_outbox(name)

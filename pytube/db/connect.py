@@ -126,6 +126,9 @@ _DEFAULTS: dict[str, Any] = {
     "client_encoding": "UTF8",
 }
 
+_OF_ADMINISTRATION = {"jit": "off"}
+"""Most of its sessions send a few short statements: to compile one takes longer than to run it."""
+
 SETUP_LIMIT = 5.0
 """Seconds that a new session may take to be set up, or an idle one to show that it is well."""
 
@@ -159,7 +162,9 @@ def connect_sync(
             try:
                 connection.add_notice_handler(log_notice)
                 only_of = _own_pid(connection, conninfo)
-                setting = session_settings(application_name, schema, also, lock_timeout, only_of=only_of)
+                setting = session_settings(
+                    application_name, schema, also, lock_timeout, _OF_ADMINISTRATION, only_of=only_of
+                )
                 if connection.execute(setting).fetchone() is not None:
                     return connection
                 where = pooler.address(connection)

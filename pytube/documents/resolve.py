@@ -19,6 +19,7 @@ from pytube.db.errors import describe, translated
 from pytube.documents.model import Document
 from pytube.documents.tubes import Companion, Tube, companions_of, read_tubes
 from pytube.errors import ConfigError, StatementFailed
+from pytube.keys import part_parameter
 
 RELATIONS = "relations"
 """The type of the sink of companion tubes."""
@@ -42,7 +43,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
         StatementFailed: Postgres refused a part of a document.
         DatabaseUnavailable: Postgres can't be reached.
     """
-    resolved, refused = resolve_each(config, only)
+    resolved, refused = _resolve(config, only, is_to_read=False)
     for reason in refused.values():
         raise reason
     return resolved
@@ -51,11 +52,19 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
 def resolve_each(
     config: Config, only: Collection[str] | None = None
 ) -> tuple[Config, dict[str, ConfigError | StatementFailed]]:
-    """As `resolve`, without the documents that it raises for: these have no tube in the configuration.
+    """As `resolve`, for a worker: without the documents that it raises for, or that the role may not read.
+
+    These have no tube in the configuration.
 
     Returns:
         The configuration, and by name of a document why it is not there.
     """
+    return _resolve(config, only, is_to_read=True)
+
+
+def _resolve(
+    config: Config, only: Collection[str] | None, *, is_to_read: bool
+) -> tuple[Config, dict[str, ConfigError | StatementFailed]]:
     wanted = {name for name in unresolved(config) if only is None or name in only}
     if not wanted:
         return config, {}
@@ -76,7 +85,10 @@ def resolve_each(
             catalogue = Catalogue(connection)
             for name in sorted(wanted):
                 try:
-                    documents.append(compile_document(name, config.documents[name], catalogue))
+                    document = compile_document(name, config.documents[name], catalogue)
+                    if is_to_read:
+                        _refuse_unreadable(connection, document)
+                    documents.append(document)
                 except ConfigError as error:
                     refused[name] = error
                 except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
@@ -90,6 +102,26 @@ def resolve_each(
         except ConfigError as error:
             refused[document.name] = error
     return _without(config, refused), refused
+
+
+def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> None:
+    """Raise `ConfigError` if the role may not read the document; it may compile it all the same."""
+    arguments = dict.fromkeys(("ids", *map(part_parameter, range(len(document.key_columns)))))
+    try:
+        with connection.transaction():
+            connection.execute("SET LOCAL row_security = off")  # as of a worker
+            connection.execute(b"EXPLAIN " + document.query.encode(), arguments)
+    except psycopg.errors.InsufficientPrivilege as error:
+        remedy = how_to_let_read(connection.info.user)
+        raise ConfigError(f"document {document.name}: {describe(error)}; {remedy}") from None
+
+
+def how_to_let_read(role: str) -> str:
+    """The remedy where a role may not run a query."""
+    return (
+        f"grant {role} SELECT on all that the query reads, and USAGE on the schemas; where row-level "
+        "security applies, BYPASSRLS, too"
+    )
 
 
 def _without(config: Config, names: Collection[str]) -> Config:

@@ -132,6 +132,8 @@ async def wait_until_over(claims: Collection[Claim], limit: float) -> None:
 
 
 SHARED: Final = Revoked("others share the tube")
+REPLACED: Final = Revoked("its configuration has changed")
+"""By the worker, which goes on to serve it otherwise."""
 STOPS: Final = Shutdown("the worker stops")
 
 

@@ -19,7 +19,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
-from pytube.election.base import SHARED, STOPS, Claim, Election, Revoked, wait_until_over
+from pytube.election.base import REPLACED, SHARED, STOPS, Claim, Election, Revoked, wait_until_over
 from pytube.errors import DatabaseUnavailable, PytubeError
 from pytube.logs import Logger, host_fields
 from pytube.pipeline.retry_queue import doubled
@@ -277,11 +277,12 @@ class LeaseElection(Election):
         ):
             return  # as at nearly all ticks
         over = {partition for partition, claim in claims.items() if claim.over_at is not None}
+        # Partitions given up since the last tick are passed over once, so that another process may have them.
+        passed_over = {partition for partition in over if claims[partition].withdrawn != REPLACED}
         for partition in over:
             del claims[partition]
         leaving = {partition for partition, claim in claims.items() if claim.withdrawn is not None}
-        # Partitions given up since the last tick are passed over once, so that another process may have them.
-        steps = decide(tick, claims.keys() - leaving, leaving, over, self._choice, self._room.left)
+        steps = decide(tick, claims.keys() - leaving, leaving, passed_over, self._choice, self._room.left)
         self._settled.pop(tube, None)
         if not (steps.claim or steps.give_back or leaving or tick.free) and claims.keys() == tick.mine:
             self._settled[tube] = tick

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.documents.resolve import digest_of, why_not_applied
+from pytube.documents.resolve import digest_of, how_to_let_read, why_not_applied
 from pytube.enrich.rows import arguments_of, load_roots
 from pytube.enrich.statements import (
     PARAMETERS,
@@ -281,12 +281,7 @@ async def _fault_of_query(
     if remedy is not None:
         return Fault(finding, remedy)
     if _lacks_rights(error):
-        role = connection.info.user
-        return Fault(
-            finding,
-            f"grant {role} SELECT on all that the query reads, and USAGE on the schemas; where row-level "
-            "security applies, BYPASSRLS, too",
-        )
+        return Fault(finding, how_to_let_read(connection.info.user))
     return Fault(
         finding, "correct it; it stands within parentheses, so it is one SELECT without a ; at its end"
     )

@@ -82,6 +82,7 @@ _EXACT: Final = """
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.nspname = %(schema)s
     LEFT JOIN pg_catalog.pg_class AS t ON t.relnamespace = n.oid AND t.relname = s.tube
 """
+_NO_TUBES: Final = f"{_GLANCE} WHERE false"  # so none of the functions is called
 _LOADS: Final = """
     WITH load AS (
         {of_tubes}
@@ -193,10 +194,15 @@ class FleetWatcher:
     """Takes samples. To be used by one thread at a time."""
 
     def __init__(
-        self, databases: Sequence[Database], application_name: str = "pytube fleet", *, exact: bool = False
+        self,
+        databases: Sequence[Database],
+        application_name: str = "pytube fleet",
+        *,
+        exact: bool = False,
+        tubes: bool = True,
     ) -> None:
-        """Opens nothing yet. `exact`: as of `Reader`."""
-        self._hosts = [_Host(database, application_name, exact=exact) for database in databases]
+        """Opens nothing yet. `exact`, `tubes`: as of `Reader`."""
+        self._hosts = [_Host(one, application_name, exact=exact, tubes=tubes) for one in databases]
         self._lately: dict[tuple[str | None, str], deque[tuple[float, Queue]]] = {}
         """The samples of the last seconds, the oldest first."""
 
@@ -212,7 +218,11 @@ class FleetWatcher:
             host.close()
 
     def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
-        """With its rates since the oldest look of the last seconds, as Postgres counts a second late."""
+        """With its rates since the oldest look of the last seconds, as Postgres counts a second late.
+
+        Whether it catches up is a matter of now: earlier writes that have ended would hide it. Only of an
+        outbox no other count is there.
+        """
         lately = self._lately.setdefault((queue.host, queue.name), deque())
         if lately and any(number < 0 for number in queue.since(lately[0][1])):
             lately.clear()  # it was created again, or its statistics were reset
@@ -224,7 +234,9 @@ class FleetWatcher:
         if not (seconds := counted_at - at):
             return queue
         added, taken = queue.since(before)
-        falls_by = queue.falls_since(before, seconds) if seconds >= PACE_LOOK else None
+        chosen = reversed(lately) if queue.kind == "tube" else lately
+        looks = ((look, counted_at - then) for then, look in chosen)
+        falls_by = next((queue.falls_since(look, ago) for look, ago in looks if ago >= PACE_LOOK), None)
         return replace(queue, rate_in=added / seconds, rate_out=taken / seconds, falls_by=falls_by)
 
 
@@ -265,11 +277,17 @@ class _Paced(Generic[T]):
 class Reader:
     """Reads the state of one host, over any session with it."""
 
-    def __init__(self, schema: str, host: str | None = None, *, exact: bool = True) -> None:
-        """`exact`: each reading reads everything, and counts as far as the SQL does, control pods, too."""
+    def __init__(
+        self, schema: str, host: str | None = None, *, exact: bool = True, tubes: bool = True
+    ) -> None:
+        """`exact`: each reading reads everything, and counts as far as the SQL does, control pods, too.
+
+        `tubes`: whether tubes are read, or outboxes alone.
+        """
         self._schema = schema
         self._host = host
         self._exact = exact
+        self._of_tubes = (_EXACT if exact else _GLANCE) if tubes else _NO_TUBES
         self._unseen: dict[str, None] = {}
         self._loads = self._paced(_COUNTED, self._read_loads)
         self._leaders = self._paced(_LEADING, lambda it: self._by_partition(it, _LEADERS))
@@ -374,8 +392,7 @@ class Reader:
         return self._paced(_UNBOUNDED, _timed(read))
 
     def _read_loads(self, connection: psycopg.Connection) -> tuple[_Rows, float]:
-        query = _LOADS.replace("{of_tubes}", _EXACT if self._exact else _GLANCE)
-        rows, took = self._by_partition(connection, query)
+        rows, took = self._by_partition(connection, _LOADS.replace("{of_tubes}", self._of_tubes))
         for row in rows.values():
             for name in ("waiting", "backfill", "control"):
                 if isinstance(row[name], str):
@@ -452,11 +469,11 @@ def _timed(read: Callable[[psycopg.Connection], T]) -> Callable[[psycopg.Connect
 class _Host:
     """One host, and the session with it."""
 
-    def __init__(self, database: Database, application_name: str, *, exact: bool) -> None:
+    def __init__(self, database: Database, application_name: str, *, exact: bool, tubes: bool) -> None:
         self._database = database
         self._application_name = application_name
         self._connection: psycopg.Connection | None = None
-        self._reader = Reader(database.schema, database.host, exact=exact)
+        self._reader = Reader(database.schema, database.host, exact=exact, tubes=tubes)
 
     def sample(self) -> HostSample:
         """Read it; never raises for a database that is away or refuses."""

@@ -229,6 +229,11 @@ class Handed:
         return len(self.reports) == self.taken
 
     @property
+    def is_written(self) -> bool:
+        """Whether all records were that the producer took. It may have refused others, which never left."""
+        return self.is_over and not self._errors() and not self._is_refused
+
+    @property
     def is_broken(self) -> bool:
         """Whether the producer is of no more use."""
         return self._is_refused or any(_is_fatal(error) for error, _ in self._errors())

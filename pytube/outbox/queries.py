@@ -41,15 +41,16 @@ _COUNTS: Final = """
 """
 STATUS: Final = (
     """
-    WITH failed AS MATERIALIZED (
-        SELECT l.outbox, l.partitions, (
-            SELECT k.error FROM {s}.tube_outbox_parked AS k
-            WHERE k.outbox = l.outbox AND NOT k.behind ORDER BY k.parked_at DESC, k.id DESC LIMIT 1) AS error
-        FROM {s}.outbox_list() AS l
-    ), counted AS MATERIALIZED (
-        SELECT l.outbox, k.slot %% l.partitions AS partition, {counts}
-        FROM failed AS l JOIN {s}.tube_outbox_parked AS k ON k.outbox = l.outbox
+    WITH counted AS MATERIALIZED (
+        SELECT l.outbox, k.slot %% l.partitions AS partition, {counts},
+            max(ARRAY[(extract(epoch FROM k.parked_at) * 1000000)::bigint, k.id]) FILTER (WHERE NOT k.behind)
+                AS latest
+        FROM {s}.outbox_list() AS l JOIN {s}.tube_outbox_parked AS k ON k.outbox = l.outbox
         GROUP BY l.outbox, k.slot %% l.partitions
+    ), failed AS MATERIALIZED (
+        SELECT c.outbox, (SELECT k.error FROM {s}.tube_outbox_parked AS k
+            WHERE k.outbox = c.outbox AND k.id = c.id) AS error
+        FROM (SELECT outbox, (max(latest))[2] AS id FROM counted GROUP BY outbox) AS c
     )
     SELECT s.outbox, s.partition, s.count AS waiting, s.parked,
         coalesce(c.failed, 0) AS parked_failed, coalesce(c.behind, 0) AS parked_behind,

@@ -436,8 +436,6 @@ class TransactionalProducer:
         receipt = None if failures else self._wait_for_receipt(chunks)
         if receipt is None:
             self._abort(producer)
-            if failures:  # librdkafka fails the next transaction, too: sequence numbers are missing
-                self._producer = None
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
         self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))
@@ -494,6 +492,8 @@ class TransactionalProducer:
         producer.flush(self._clients.timeout)
         for one in handed:
             failures |= one.outcome(self._clients.say)
+        if not all(one.is_written for one in handed):
+            self._producer = None  # librdkafka fails its next transaction, too: sequence numbers are missing
         if not all(one.is_over for one in handed):
             failures = _all(chunks, OVERDUE) | failures
         return failures

@@ -125,6 +125,8 @@ class SinkMarks:
         try:
             await self._compare(tube, known)
             has_mark = True
+            if not self._source:  # this was the first sink of the database that was looked at
+                await self._known()
             await self._note(tube)
         except (DatabaseUnavailable, SchemaMismatch, UnknownTube):
             pass  # reported by the renewals and by the task that follows partitions

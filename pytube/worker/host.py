@@ -19,7 +19,7 @@ from pytube.db.connect import wait_for_answer
 from pytube.db.errors import translated
 from pytube.db.version import check_async
 from pytube.documents.resolve import trouble_of
-from pytube.election.base import Claim, Revoked, wait_until_over
+from pytube.election.base import REPLACED, Claim, wait_until_over
 from pytube.enrich.check import SETTINGS, Fault
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
@@ -37,7 +37,6 @@ from pytube.worker.shared_sink import SharedSink
 from pytube.worker.shedding import LoadShedder
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
-_REPLACED = Revoked("its configuration has changed")
 _PARTITIONS_INTERVAL = 1.0
 _STANDBY = 5.0
 """Seconds without a partition after which a worker stands by; a group at Kafka takes some to form."""
@@ -238,7 +237,7 @@ class Host:
         self._held |= set(names)
         held = {task: claim for task, claim in self._leading.items() if claim.tube in names}
         for claim in held.values():
-            claim.withdraw(_REPLACED)
+            claim.withdraw(REPLACED)
         if held:
             await wait_until_over(held.values(), drain_limit(self._config.worker))
             await asyncio.wait(held)

@@ -385,12 +385,11 @@ CREATE OR REPLACE FUNCTION :"schema".tube_list(in_tbl regclass = NULL) RETURNS T
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     WITH present AS (
-        SELECT a.* FROM tube_attachment AS a WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+        SELECT a.*, rank() OVER (PARTITION BY a.tube, a.shard ORDER BY a.position) = 1 AS root
+        FROM tube_attachment AS a WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
     )
-    SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col,
-        CASE WHEN a.tbl IS NOT NULL THEN NOT EXISTS (
-            SELECT FROM present AS b WHERE b.tube = a.tube AND b.shard = a.shard AND b.position < a.position
-        ) END, a.columns, a.replica, r.key_type, r.companion_of, a.key_cols, a.key_cols[a.shard_place + 1]
+    SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col, a.root, a.columns, a.replica,
+        r.key_type, r.companion_of, a.key_cols, a.key_cols[a.shard_place + 1]
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position

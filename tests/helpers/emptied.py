@@ -81,10 +81,11 @@ class Watched:
         assert 'pytube_fleet_sink_emptied{tube="items"} 1.0' in await self.run("status", "--prometheus")
 
     async def until_well(self) -> None:
-        """Until the finding has gone, everywhere."""
+        """Until the finding has gone, everywhere, and the outage that it may have been, with a renewal."""
         await wait_until_async(
             lambda: self._query("SELECT FROM tube.tube_sink WHERE emptied_at > '-infinity'") == []
         )
+        await wait_until_async(lambda: self._query("SELECT FROM tube.tube_trouble") == [], what="no outage")
         assert "lost its documents" not in await self.run("status")
         assert "lost its documents" not in await self.run("doctor")
         assert 'pytube_fleet_sink_emptied{tube="items"} 0.0' in await self.run("status", "--prometheus")

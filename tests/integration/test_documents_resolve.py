@@ -274,13 +274,37 @@ def hidden(both: Path, conn: Conn) -> Iterator[Path]:
     conn.execute("DROP OWNED BY a_porter; DROP ROLE a_porter")
 
 
+@pytest.fixture
+def theirs(hidden: Path, dsn: str) -> Path:
+    """The file as a worker of that role has it."""
+    path = hidden / "worker" / "pytube.toml"
+    path.parent.mkdir()
+    path.write_text((hidden / "pytube.toml").read_text().replace(dsn, make_conninfo(dsn, user="a_porter")))
+    return path
+
+
+@pytest.mark.parametrize("missing", ["places", "parcels"])
+def test_a_document_of_which_the_role_may_not_read_a_table_is_refused_alone(
+    theirs: Path, conn: Conn, missing: str
+) -> None:
+    conn.execute(
+        "GRANT USAGE ON SCHEMA depot TO a_porter; GRANT SELECT ON ALL TABLES IN SCHEMA depot TO a_porter"
+    )
+    conn.execute(f"REVOKE SELECT ON depot.{missing} FROM a_porter".encode())
+    config = load(theirs)
+    resolved, refused = resolve_each(config)
+    why = f"document parcels: permission denied for table {missing}; grant a_porter SELECT on all that"
+    assert str(refused.pop("parcels")).startswith(why)
+    assert not refused
+    assert {"orders", "couriers"} <= resolved.tubes.keys()
+    assert "parcels" not in resolved.tubes
+    assert "parcels" in resolve(config).tubes, "a command that reads no row may go on"
+
+
 async def test_a_document_that_the_role_may_not_read_is_told_and_served_once_it_may(
-    hidden: Path, conn: Conn, dsn: str, monkeypatch: pytest.MonkeyPatch
+    hidden: Path, theirs: Path, conn: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reload_module, "_AGAIN", 0.5)
-    theirs = hidden / "worker" / "pytube.toml"
-    theirs.parent.mkdir()
-    theirs.write_text((hidden / "pytube.toml").read_text().replace(dsn, make_conninfo(dsn, user="a_porter")))
     config = load(theirs)
     resolved, refused = resolve_each(config)
     assert list(refused) == ["parcels"]

@@ -195,9 +195,9 @@ class TestConnecting:
             row = connection.execute(
                 "SELECT current_setting('search_path'), current_setting('application_name'),"
                 " current_setting('lock_timeout'), current_setting('idle_in_transaction_session_timeout'),"
-                " current_setting('transaction_isolation')"
+                " current_setting('transaction_isolation'), current_setting('jit')"
             ).fetchone()
-        assert row == ('"a""b", "public"', "my back-fill job", "2500ms", "10s", "read committed")
+        assert row == ('"a""b", "public"', "my back-fill job", "2500ms", "10s", "read committed", "off")
 
     def test_a_client_whose_machine_vanished_is_noticed(self, bare_dsn: str) -> None:
         with connect_sync(bare_dsn, "a") as connection:

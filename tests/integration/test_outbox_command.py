@@ -150,6 +150,17 @@ def park_held(conn: Conn, behind: int) -> tuple[list[int], list[int]]:
     return failed, waiting
 
 
+def test_status_counts_no_tubes(conn: Conn, dsn: str) -> None:
+    make_outbox(conn)
+    conn.execute("SELECT tube_ensure_exists('t')")
+    conn.execute(
+        "CREATE OR REPLACE FUNCTION tube_ids_waiting() RETURNS TABLE ("
+        "tube text, partition integer, ids bigint, sampled boolean) LANGUAGE plpgsql "
+        "AS $$ BEGIN RAISE 'tubes are counted'; END $$"
+    )
+    assert {row["outbox"] for row in run_json("outbox", "status", dsn=dsn)} == {OUTBOX}
+
+
 def test_records_that_wait_behind_a_failed_one_are_told_apart(conn: Conn, dsn: str) -> None:
     """More of them than a list looks at, and all of them later."""
     failed, _ = park_held(conn, 120)

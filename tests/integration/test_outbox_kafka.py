@@ -436,10 +436,15 @@ async def test_what_a_zombie_sends_is_never_committed(kafka_real: RealKafka, top
     ]
 
 
+@pytest.mark.parametrize(
+    ("size", "fault"),
+    [(50_000, Fault.BATCH), (999_990, Fault.POISON)],
+    ids=["by the broker", "by the client"],
+)
 async def test_after_a_refused_record_the_next_transaction_is_committed(
-    kafka_real: RealKafka, topic: str
+    kafka_real: RealKafka, topic: str, size: int, fault: Fault
 ) -> None:
-    """The producer has skipped the sequence numbers of what was refused."""
+    """The producer has skipped the sequence numbers of what the broker refused."""
     producer = TransactionalProducer(
         Producers(kafka_real.bootstrap, 8.0, {}),
         f"refused.{topic}.",
@@ -454,9 +459,9 @@ async def test_after_a_refused_record_the_next_transaction_is_committed(
         for number in range(0, 30, 3):
             large, good = chunk_of(topic, number, number + 1), chunk_of(topic, number + 2)
             record = large.records()[0]
-            large.parts = [(large.parts[0][0], [record._replace(value=b"v" * 50_000), large.records()[1]])]
+            large.parts = [(large.parts[0][0], [record._replace(value=b"v" * size), large.records()[1]])]
             failures = await outcome_of(producer, large)
-            assert failures[number].fault is Fault.BATCH
+            assert failures[number].fault is fault
             assert await outcome_of(producer, good) == {}
     finally:
         producer.stop()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytube.election import Claim
-from pytube.election.base import Ended
+from pytube.election.base import REPLACED, Ended
 from pytube.election.lease import LeaseClaim, LeaseElection, LeaseTick, Room
 from pytube.errors import ClaimLost, DatabaseUnavailable, LeaseHeld
 from tests.helpers.election import Holder
@@ -194,6 +194,22 @@ async def test_a_refused_claim_comes_again(leases: Leases) -> None:
     second = await anext(claims)
     assert second is not first
     assert second.partition == 0
+    second.handed_over()
+
+
+async def test_a_claim_that_ended_for_another_configuration_comes_again_at_the_next_tick(
+    leases: Leases,
+) -> None:
+    leases.partitions = 1
+    election = leases.election()
+    await election.start()
+    claims = election.claims()
+    first = await anext(claims)
+    first.withdraw(REPLACED)
+    first.handed_over()
+    ticks = leases.ticks
+    second = await anext(claims)
+    assert (second.partition, leases.ticks - ticks) == (0, 1)
     second.handed_over()
 
 

@@ -35,6 +35,10 @@ class FakeKafka:
         """What is answered in place of the offsets."""
         self.holds_back = False
         """Whether the offsets are held back, until a transaction ends."""
+        self.refuses: KafkaError | None = None
+        """What the client answers at once in place of taking the next record."""
+        self.fails: KafkaError | None = None
+        """What is reported of the next record."""
         self.lost_commits = 0
         """So many commits take place, and their answers are lost."""
         self.hang = threading.Event()
@@ -73,10 +77,17 @@ class FakeKafka:
         self.calls.append("begin")
 
     def produce(self, _: str, value: Any, key: Any, *, on_delivery: Any, **__: Any) -> None:
-        on_delivery(None, SimpleNamespace(key=lambda: key, value=lambda: value))
+        if (refusal := self.refuses) is not None:
+            self.refuses = None
+            raise KafkaException(refusal)
+        failure, self.fails = self.fails, None
+        on_delivery(failure, SimpleNamespace(key=key.encode, value=lambda: value))
 
     def flush(self, _: float) -> None:
         pass
+
+    def abort_transaction(self, _: float) -> None:
+        self.calls.append("abort")
 
     def send_offsets_to_transaction(self, offsets: list[TopicPartition], _: Any, __: float) -> None:
         self.calls.append("receipt")
@@ -196,6 +207,23 @@ async def test_the_receipt_has_what_compaction_has_replaced() -> None:
     way.stop()
     assert kafka.receipt is not None
     assert read_receipt(kafka.receipt.metadata or "") == (frozenset({1, 2, 3}), 0.75)
+
+
+@pytest.mark.parametrize("renews", [False, True], ids=["refused by the client", "failed"])
+async def test_only_a_record_that_was_taken_and_failed_costs_another_producer(renews: bool) -> None:
+    kafka = FakeKafka()
+    way = open_way(kafka)
+    await way.open((), "orders/1")
+    error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+    kafka.refuses, kafka.fails = (None, error) if renews else (error, None)
+    assert 1 in await outcome_of(way, chunk_of(1))
+    assert await outcome_of(way, chunk_of(2)) == {}
+    way.stop()
+    again = ["producer", "init"] if renews else []
+    assert kafka.calls == [
+        *["producer", "init", "begin", "abort"],
+        *[*again, "begin", "receipt", "commit"],
+    ]
 
 
 async def test_a_commit_whose_answer_is_lost_took_place_when_its_receipt_is_there() -> None:

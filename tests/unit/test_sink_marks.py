@@ -36,6 +36,8 @@ class Memory(Queries):
         self.commits: list[str] = []
         """What notes may name."""
         self.down = False
+        self.is_new = False
+        """Whether no sink was looked at before."""
 
     async def rows(self, statement: str, arguments: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
         self.asked += 1
@@ -45,7 +47,8 @@ class Memory(Queries):
             self.commits.append(f"commit{len(self.commits) + 1}")
             return [(self.commits[-1],)]
         if statement != queries.SINK_NOTE:
-            return [(name, "mine", OURS) for name in TUBES]
+            return [] if self.is_new else [(name, "mine", OURS) for name in TUBES]
+        self.is_new = False
         assert arguments is not None
         self.noted.append((arguments["tube"], arguments["held"]))
         return [(None, None, arguments["held"] != "mine", False)]
@@ -279,6 +282,18 @@ async def test_the_last_one_is_left_at_the_end() -> None:
     source.seen_seq = 13
     await end(task)
     assert sink.note == "seq 13 commit2"
+
+
+async def test_one_is_left_at_the_end_though_the_only_look_was_the_first_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(copies, "INTERVAL", float("inf"))
+    memory, sink = Memory(), Noted()
+    memory.is_new = True
+    task = looking(memory, {"t0": sink}, [], Source(7))
+    await wait_until_async(lambda: sink.looks, what="it looks for a note")
+    await end(task)
+    assert sink.written == ["seq 7 commit1"]
 
 
 async def test_one_that_could_not_be_left_is_left_later(monkeypatch: pytest.MonkeyPatch) -> None:

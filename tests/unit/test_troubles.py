@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from pytube.health.findings import Level
 from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue, Refusal
 from pytube.health.troubles import pace, troubles
+from pytube.health.watcher import FleetWatcher
 from pytube.outbox.admin import RestingTopic
 from pytube.outbox.records import NO_ANSWER
 
@@ -81,6 +82,26 @@ def test_a_pace_counts_documents_and_not_pods() -> None:
 
     looks = [left(1_250_000, 254_000), left(1_236_200, 253_945), left(1_222_400, 240_145)]
     assert [after.falls_since(before, 3.0) for before, after in pairwise(looks)] == [4600.0, 4600.0]
+
+
+@pytest.mark.parametrize(("kind", "paces"), [("tube", (-900.0, 100.0)), ("outbox", (-900.0, -600.0))])
+def test_a_pace_is_of_now_and_not_of_writes_that_have_ended(
+    kind: Literal["tube", "outbox"], paces: tuple[float, float]
+) -> None:
+    """Of 1000 documents a second until the eighth second, and 100 delivered all the time.
+
+    Postgres counts the records of an outbox, and is late: its pace is of some more seconds.
+    """
+    watcher = FleetWatcher([])
+
+    def look(second: int) -> float | None:
+        written, sent = 1_000 * min(second, 8), 100 * second
+        row = replace(TUBE, documents=Count(written - sent), lag=60.0, inserted=written, deleted=sent)
+        return watcher._with_rates(Queue(kind, "t", [row]), float(second)).falls_by
+
+    found = [look(second) for second in range(12)]
+    assert found[:3] == [None] * 3, "too few are seen"
+    assert (found[8], found[11]) == paces
 
 
 def test_what_is_locked_is_not_said_to_catch_up() -> None:
