@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import tempfile
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -20,6 +23,19 @@ from pytube.worker import Worker
 
 RunWorker = Callable[[str], AbstractAsyncContextManager[None]]
 Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+
+
+def freeze(pid: int) -> None:
+    """Stop a process; returns when none of its threads runs any more."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = list(Path(f"/proc/{pid}/task").iterdir())
+    while any((one / "stat").read_text().rpartition(")")[2].split()[0] != "T" for one in threads):
+        time.sleep(0.001)
+
+
+def thaw(pid: int) -> None:
+    """Let it continue."""
+    os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture(scope="session")

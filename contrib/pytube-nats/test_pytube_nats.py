@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import signal
 import socket
 import sys
 from collections import defaultdict
@@ -18,7 +17,7 @@ from typing import Any
 import nats
 import psycopg
 import pytest
-from conftest import Eventually, RunWorker
+from conftest import Eventually, RunWorker, freeze, thaw
 from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
@@ -99,9 +98,11 @@ class TestNats(SinkContract):
     limit = 120.0
 
     @pytest.fixture(autouse=True)
-    def _bucket(self, server: NatsServer) -> Iterator[None]:
+    def _bucket(self, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         self.server = server
-        self.is_stopped = False
+        # A tenth of the documents fills as many pages.
+        monkeypatch.setattr("pytube.testing.contract.PAGE", 1000)
+        monkeypatch.setattr("pytube_nats.PAGE", 1000)
         yield
         self.unstall()
         asyncio.run(self.lose())
@@ -131,11 +132,11 @@ class TestNats(SinkContract):
         return True
 
     def stall(self) -> bool:
-        os.kill(self.server.pid, signal.SIGSTOP)
+        freeze(self.server.pid)
         return True
 
     def unstall(self) -> None:
-        os.kill(self.server.pid, signal.SIGCONT)
+        thaw(self.server.pid)
 
 
 async def test_a_write_that_comes_between(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:

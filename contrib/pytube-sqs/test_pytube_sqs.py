@@ -7,7 +7,6 @@ import http.client
 import itertools
 import json
 import os
-import signal
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Eventually, RunWorker
+from conftest import Eventually, RunWorker, freeze, thaw
 from pytube_sqs import session
 
 from pytube.embedded import java
@@ -135,11 +134,11 @@ class TestSqs(SinkContract):
         return self.held
 
     def stall(self) -> bool:
-        os.kill(self.server.pid, signal.SIGSTOP)
+        freeze(self.server.pid)
         return True
 
     def unstall(self) -> None:
-        os.kill(self.server.pid, signal.SIGCONT)
+        thaw(self.server.pid)
 
 
 async def test_what_a_message_says(server: ElasticMq) -> None:
@@ -191,30 +190,30 @@ async def test_what_open_finds(server: ElasticMq, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_server_that_is_killed_under_load(
-    tmp_path: Path, shop: psycopg.Connection[Any], run_worker: RunWorker, eventually: Eventually
+    server: ElasticMq, shop: psycopg.Connection[Any], run_worker: RunWorker, eventually: Eventually
 ) -> None:
     """The last version of each row arrives, and versions come in the order of their tokens."""
-    with ElasticMq(tmp_path) as server:
-        shop.execute("INSERT INTO goods SELECT n, 0 FROM generate_series(0, 19) n")
-        found: list[dict[str, Any]] = []
-        async with run_worker(f'type = "sqs"\nqueue_url = "{server.url("shop.fifo")}"\ntimeout = 2'):
-            for version in range(1, 301):
-                # Those above 9 are changed for the last time while the server is down.
-                row = version % (20 if version <= 200 else 10)
-                await asyncio.to_thread(shop.execute, "UPDATE goods SET v = %s WHERE id = %s", [version, row])
-                if version == 100:
-                    server.kill()
-                elif version == 200:
-                    await asyncio.to_thread(server.start)
-            shop.execute("DELETE FROM goods WHERE id = 9")
-            rows = dict(shop.execute("SELECT id, v FROM goods").fetchall())
+    url = server.url("shop.fifo")
+    shop.execute("INSERT INTO goods SELECT n, 0 FROM generate_series(0, 19) n")
+    found: list[dict[str, Any]] = []
+    async with run_worker(f'type = "sqs"\nqueue_url = "{url}"\ntimeout = 2'):
+        for version in range(1, 301):
+            # Rows above 9 are changed for the last time while the server is down.
+            row = version % (20 if version <= 200 else 10)
+            await asyncio.to_thread(shop.execute, "UPDATE goods SET v = %s WHERE id = %s", [version, row])
+            if version == 100:
+                server.kill()
+            elif version == 200:
+                await asyncio.to_thread(server.start)
+        shop.execute("DELETE FROM goods WHERE id = 9")
+        rows = dict(shop.execute("SELECT id, v FROM goods").fetchall())
 
-            async def equal() -> bool:
-                found.extend(await asyncio.to_thread(server.take, server.url("shop.fifo")))
-                last = {message["id"]: message["doc"] for message in found}
-                return {key: doc["v"] for key, doc in last.items() if doc} == rows
+        async def equal() -> bool:
+            found.extend(await asyncio.to_thread(server.take, url))
+            last = {message["id"]: message["doc"] for message in found}
+            return {key: doc["v"] for key, doc in last.items() if doc} == rows
 
-            await eventually(equal)
+        await eventually(equal)
     tokens = defaultdict(list)
     for message in found:
         tokens[message["id"]].append(int(message["token"]))
