@@ -12,6 +12,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
@@ -82,6 +83,7 @@ class NatsSink:
         self._options = options
         self._stream = f"KV_{options.bucket}"
         self._client: Client | None = None
+        self._reopening = asyncio.Lock()
         self._sends: Counter[Client] = Counter()
         """Under way, by connection: one that is closed meanwhile is kept until they have ended."""
         self._of_markers: dict[str, str] = {}
@@ -165,7 +167,16 @@ class NatsSink:
         if client is not None and not self._sends[client]:
             await client.close()
 
-    def _opened(self) -> Client:
+    async def _opened(self) -> Client:
+        """The client; a new one where the server has ended it for good, as when a login expires."""
+        async with self._reopening:
+            ended = self._client
+            if ended is not None and ended.is_closed:
+                client = await self._connect()
+                if self._client is not ended:
+                    await client.close()
+                else:
+                    self._client = client
         if self._client is None:
             raise SinkUnavailable(f"{WHO} is not open")
         if not self._client.is_connected:
@@ -191,7 +202,7 @@ class NatsSink:
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the documents side by side."""
-        client = self._opened()
+        client = await self._opened()
         slots = asyncio.Semaphore(_AT_ONCE)
 
         async def answer(document: Document) -> Result | SinkError:
@@ -258,13 +269,13 @@ class NatsSink:
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """The last messages of these keys, with their stamps."""
-        client = self._opened()
+        client = await self._opened()
         found = await asyncio.gather(*(self._last(client, self._subject(tube, *key)) for key in keys))
         return dict(zip(keys, map(_stored, found), strict=True))
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The last message of each key of the shard, without bodies, in the order of writes."""
-        stream = self._opened().jetstream(timeout=self._options.timeout)
+        stream = (await self._opened()).jetstream(timeout=self._options.timeout)
         last = ConsumerConfig(
             deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
             ack_policy=AckPolicy.NONE,
@@ -287,7 +298,7 @@ class NatsSink:
     async def read_mark(self, tube: str) -> str | None:
         """The moment at which the server created the bucket; None: there is none."""
         del tube  # all share the bucket
-        info = await self._find(self._opened())
+        info = await self._find(await self._opened())
         return None if info is None or info.created is None else info.created.isoformat()
 
     async def write_mark(self, tube: str, mark: str) -> None:
@@ -303,7 +314,8 @@ class NatsSink:
 
         async def erase(_: str, __: Collection[Key]) -> None:
             client = await self._connect()
-            await self._asked(client.jetstream().delete_key_value(options.bucket))
+            with suppress(_Missing):  # a check may have made none
+                await self._asked(client.jetstream().delete_key_value(options.bucket))
             await client.close()
 
         return Trial(lambda: type(self)(options), f"bucket {options.bucket}", erase)

@@ -159,6 +159,16 @@ async def test_a_write_that_comes_between(server: NatsServer, monkeypatch: pytes
     await new.close()
 
 
+async def test_a_connection_that_ended_for_good(server: NatsServer) -> None:
+    """The client gives up after some errors of the server, such as an expired login."""
+    sink = NatsSink.from_options({"servers": [server.url], "bucket": "ended"})
+    await sink.open()
+    assert sink._client
+    await sink._client.close()
+    assert await sink.send(batch({1: {}})) == [OK]
+    await sink.close()
+
+
 async def test_markers_of_deletes_expire(server: NatsServer, eventually: Eventually) -> None:
     sink = build_sink("nats", {"servers": [server.url], "bucket": "markers", "tombstone_seconds": 1})
     await sink.open()
