@@ -22,7 +22,13 @@ from pytube.embedded.postgres import Postgres
 from pytube.worker import Worker
 
 RunWorker = Callable[[str], AbstractAsyncContextManager[None]]
-Eventually = Callable[[Callable[[], Awaitable[bool]]], Awaitable[None]]
+
+
+async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
+    """Wait until a condition holds."""
+    async with asyncio.timeout(120):
+        while not await condition():  # noqa: ASYNC110 # of other processes
+            await asyncio.sleep(0.05)
 
 
 def freeze(pid: int) -> None:
@@ -77,15 +83,3 @@ def run_worker(shop: psycopg.Connection[Any], postgres: Postgres) -> RunWorker:
             await worker.stop()
 
     return run
-
-
-@pytest.fixture
-def eventually() -> Eventually:
-    """Waits until a condition holds."""
-
-    async def wait(condition: Callable[[], Awaitable[bool]]) -> None:
-        async with asyncio.timeout(120):
-            while not await condition():  # noqa: ASYNC110 # of other processes
-                await asyncio.sleep(0.05)
-
-    return wait

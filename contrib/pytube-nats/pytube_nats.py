@@ -242,6 +242,8 @@ class NatsSink:
                 return Stale(token) if token > int(document.token) else OK
             headers["Nats-Expected-Last-Subject-Sequence"] = str(held.seq if held else 0)
             refuse_lapsed(WHO, batch)
+            if client is not self._client:
+                raise SinkUnavailable(f"{WHO} is closed")
             try:
                 await self._asked(
                     stream.publish(subject, document.body or b"", stream=self._stream, headers=headers)

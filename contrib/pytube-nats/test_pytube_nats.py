@@ -10,14 +10,15 @@ import socket
 import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import nats
 import psycopg
 import pytest
-from conftest import Eventually, RunWorker, freeze, thaw
+from conftest import RunWorker, eventually, freeze, thaw
 from nats.js import JetStreamContext
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
@@ -100,15 +101,15 @@ class TestNats(SinkContract):
     @pytest.fixture(autouse=True)
     def _bucket(self, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         self.server = server
+        self.bucket = uuid4().hex
         # A tenth of the documents fills as many pages.
         monkeypatch.setattr("pytube.testing.contract.PAGE", 1000)
         monkeypatch.setattr("pytube_nats.PAGE", 1000)
         yield
         self.unstall()
-        asyncio.run(self.lose())
 
     def make_sink(self) -> Sink:
-        return build_sink("nats", {"servers": [self.server.url], "bucket": "suite"})
+        return build_sink("nats", {"servers": [self.server.url], "bucket": self.bucket})
 
     def unopenable_sink(self) -> Sink:
         return build_sink(
@@ -121,14 +122,20 @@ class TestNats(SinkContract):
     async def read_back(self) -> dict[Key, Any]:
         async with streams(self.server) as stream:
             try:
-                return documents(await messages(stream, "KV_suite"))
+                return documents(await messages(stream, f"KV_{self.bucket}"))
             except NotFoundError:
                 return {}
 
     async def lose(self) -> bool:
         async with streams(self.server) as stream:
-            with suppress(NotFoundError):
-                await stream.delete_key_value("suite")
+            await stream.delete_key_value(self.bucket)
+        # Until its files are gone, a new bucket of that name may begin with messages of the old one.
+        pattern = f"jetstream/*/streams/*KV_{self.bucket}"
+
+        async def is_gone() -> bool:
+            return not list(self.server.directory.glob(pattern))
+
+        await eventually(is_gone)
         return True
 
     def stall(self) -> bool:
@@ -169,7 +176,7 @@ async def test_a_connection_that_ended_for_good(server: NatsServer) -> None:
     await sink.close()
 
 
-async def test_markers_of_deletes_expire(server: NatsServer, eventually: Eventually) -> None:
+async def test_markers_of_deletes_expire(server: NatsServer) -> None:
     sink = build_sink("nats", {"servers": [server.url], "bucket": "markers", "tombstone_seconds": 1})
     await sink.open()
     assert await sink.send(batch({1: {}, 2: None})) == [OK, OK]
@@ -219,7 +226,7 @@ def test_parts_of_subjects() -> None:
 
 
 async def test_a_server_that_is_killed_under_load(
-    tmp_path: Path, shop: psycopg.Connection[Any], run_worker: RunWorker, eventually: Eventually
+    tmp_path: Path, shop: psycopg.Connection[Any], run_worker: RunWorker
 ) -> None:
     """Nothing is lost, and the versions of each row come in their order."""
     with NatsServer(tmp_path) as server:
@@ -254,7 +261,7 @@ async def test_a_server_that_is_killed_under_load(
 
 
 async def test_a_refused_document_is_parked(
-    server: NatsServer, shop: psycopg.Connection[Any], run_worker: RunWorker, eventually: Eventually
+    server: NatsServer, shop: psycopg.Connection[Any], run_worker: RunWorker
 ) -> None:
     shop.execute("INSERT INTO goods VALUES (1, 0, 'small'), (2, 0, repeat('x', 2000000)), (3, 0, 'small')")
     async with run_worker(f'type = "nats"\nbucket = "parked"\nservers = ["{server.url}"]'):

@@ -14,14 +14,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from conftest import Eventually, RunWorker, freeze, thaw
-from pytube_sqs import session
+from botocore.exceptions import ClientError
+from conftest import RunWorker, eventually, freeze, thaw
+from pytube_sqs import SqsSink, _answers, _refused, _result, session
 
 from pytube.embedded import java
 from pytube.embedded.java import JavaServer
 from pytube.embedded.process import HOST, Port
-from pytube.errors import ConfigError, SinkUnavailable
-from pytube.model import OK, Key
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
+from pytube.model import OK, Key, Reject, Retry
 from pytube.sinks import build_sink
 from pytube.sinks.base import Sink
 from pytube.testing import SinkContract, batch
@@ -157,6 +158,51 @@ async def test_what_a_message_says(server: ElasticMq) -> None:
     await sink.close()
 
 
+async def test_close_lets_a_request_end(server: ElasticMq) -> None:
+    sink = SqsSink.from_options({"queue_url": server.new_queue()})
+    await sink.open()
+    freeze(server.pid)
+    sending = asyncio.create_task(sink.send(batch({1: {}})))
+
+    async def has_begun() -> int:
+        return sink._requests.total()
+
+    await eventually(has_begun)
+    await sink.close()
+    thaw(server.pid)
+    assert await sending == [OK]
+
+
+def test_what_answers_mean() -> None:
+    """Those that ElasticMQ does not give, as the API describes them."""
+    of_entry = {"Code": "Odd", "Message": "why", "SenderFault": True}
+    assert _result(of_entry) == Reject('sink "sqs": Odd: why')
+    assert _result({**of_entry, "SenderFault": False}) == Retry(1.0, 'sink "sqs": Odd: why')
+    kinds = {
+        (503, "ServiceUnavailable"): SinkTimeout,
+        (400, "AWS.SimpleQueueService.BatchRequestTooLong"): SinkError,
+        (400, "InvalidMessageContents"): SinkError,
+        (403, "AccessDenied"): SinkUnavailable,
+        (400, "RequestThrottled"): SinkUnavailable,
+    }
+    errors = [
+        _refused(ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "x"))
+        for status, code in kinds
+    ]
+    assert [type(error) for error in errors] == [*kinds.values()]
+    unknown, refused, _, down, _ = errors
+    for results, raised in (
+        ([OK, down, unknown, refused], unknown),
+        ([OK, refused], refused),
+        ([down], down),
+    ):
+        with pytest.raises(SinkError) as error:
+            _answers(results)
+        assert error.value is raised
+    assert _answers([refused]) == [Reject(str(refused))]
+    assert _answers([OK, down]) == [OK, Retry(1.0, str(down))]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -190,7 +236,7 @@ async def test_what_open_finds(server: ElasticMq, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_server_that_is_killed_under_load(
-    server: ElasticMq, shop: psycopg.Connection[Any], run_worker: RunWorker, eventually: Eventually
+    server: ElasticMq, shop: psycopg.Connection[Any], run_worker: RunWorker
 ) -> None:
     """The last version of each row arrives, and versions come in the order of their tokens."""
     url = server.url("shop.fifo")
@@ -221,7 +267,7 @@ async def test_a_server_that_is_killed_under_load(
 
 
 async def test_a_refused_document_is_parked(
-    server: ElasticMq, shop: psycopg.Connection[Any], run_worker: RunWorker, eventually: Eventually
+    server: ElasticMq, shop: psycopg.Connection[Any], run_worker: RunWorker
 ) -> None:
     shop.execute("INSERT INTO goods VALUES (1, 0, 'small'), (2, 0, repeat('x', 300000)), (3, 0, 'small')")
     url = server.new_queue()
