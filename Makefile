@@ -10,6 +10,7 @@
 #   make points                every fault point alone, tests that take minutes, the SQL on all versions of Postgres
 #   make bench                 all benchmarks, in half an hour; writes docs/performance.md and bench/results.md
 #   make bench ARGS=spark      what Spark does; writes docs/performance-spark.md
+#   make contrib [ARGS=…]      the sinks of contrib/, each on a real server
 #   make lowest [ARGS=…]       tests with the lowest versions that pyproject.toml allows
 #   make check                 format, lint, types, layers
 #   make format                put the code into shape
@@ -27,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test lowest soak chaos points bench check format reference docs docs-serve lock venv clean release-check
+.PHONY: help demo test contrib lowest soak chaos points bench check format reference docs docs-serve lock venv clean release-check
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -48,6 +49,9 @@ demo:
 test: venv
 	@bash .ci/system
 	@$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder $(ARGS)
+
+contrib: venv
+	@bash .ci/contrib $(ARGS)
 
 lowest: venv
 	@bash .ci/lowest $(ARGS)
@@ -97,10 +101,13 @@ lock:
 		$(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
 		--no-emit-index-url --group pyproject.toml:release $(if $(UPGRADE),--upgrade) --output-file .ci/release.lock
-	@! grep -nE 'https?://' requirements.lock .ci/release.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate \
+		--no-emit-index-url --no-emit-package pytube-pg $(if $(UPGRADE),--upgrade) --output-file contrib/requirements.lock \
+		$(foreach one,$(wildcard contrib/pytube-*/pyproject.toml),$(one) --group $(one):test)
+	@! grep -nE 'https?://' requirements.lock .ci/release.lock contrib/requirements.lock
 
 release-check: venv
 	@VERSION=$(VERSION) bash .ci/release
 
 clean:
-	rm -rf .venv .venv-lowest dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo .site .cache
+	rm -rf .venv .venv-contrib .venv-lowest dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .demo .site .cache

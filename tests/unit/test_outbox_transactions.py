@@ -86,9 +86,6 @@ class FakeKafka:
     def flush(self, _: float) -> None:
         pass
 
-    def abort_transaction(self, _: float) -> None:
-        self.calls.append("abort")
-
     def send_offsets_to_transaction(self, offsets: list[TopicPartition], _: Any, __: float) -> None:
         self.calls.append("receipt")
         self.hang.wait()
