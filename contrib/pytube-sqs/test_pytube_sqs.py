@@ -22,7 +22,7 @@ from pytube.embedded import java
 from pytube.embedded.java import JavaServer
 from pytube.embedded.process import HOST, Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
-from pytube.model import OK, Key, Reject, Retry
+from pytube.model import OK, Key, Reject, Result, Retry
 from pytube.sinks import build_sink
 from pytube.sinks.base import Sink
 from pytube.testing import SinkContract, batch
@@ -191,14 +191,11 @@ def test_what_answers_mean() -> None:
     ]
     assert [type(error) for error in errors] == [*kinds.values()]
     unknown, refused, _, down, _ = errors
-    for results, raised in (
-        ([OK, down, unknown, refused], unknown),
-        ([OK, refused], refused),
-        ([down], down),
-    ):
+    mixed: list[list[Result | SinkError]] = [[OK, down, refused, unknown], [OK, refused], [down]]
+    for results in mixed:
         with pytest.raises(SinkError) as error:
             _answers(results)
-        assert error.value is raised
+        assert error.value is results[-1]
     assert _answers([refused]) == [Reject(str(refused))]
     assert _answers([OK, down]) == [OK, Retry(1.0, str(down))]
 
