@@ -44,6 +44,8 @@ _FOR_PEOPLE = {
     "tube_stream_purge",
 }
 """Functions under these headings, and in chunks, that people call, too."""
+_PARTS = {"tube_as_caller", "tube_keys_as_caller", "tube_key_part", "tube_key_types", "tube_id_column"}
+"""Functions elsewhere that only others call."""
 _BY_NAME = _OF_PROGRAMS | {"Backfills in chunks", "Operators"}
 """Headings where the page has only the names of functions that no one but pytube's programs has a use for."""
 _OF_ANYONE = {"readers", "all", "any role"}
@@ -128,7 +130,7 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
 
 def _is_internal(one: Function, heading: str) -> bool:
     """Whether the page has only its name."""
-    if _TERM in one.arguments:
+    if _TERM in one.arguments or one.name in _PARTS:
         return True
     if heading == "Operators":
         return one.callers == "admin, worker"
