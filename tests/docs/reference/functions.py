@@ -57,8 +57,8 @@ _ROLES = re.compile(r"tube_(admin|worker|writer|monitor)$")
 _ROLES_IN_ALL = 4
 
 _TERM = "tube text, partitions integer, partition integer, leader_id uuid"
-_OF_ARGUMENTS = ("22", "23", "42", "TU102", "TU103", "TU106", "TU108", "TU111", "TU122")
-"""How the codes begin that any function may raise for its arguments, which is said once, too."""
+_OF_ARGUMENTS = ("22", "23", "42", "55P03", "TU102", "TU103", "TU106", "TU108", "TU111", "TU122")
+"""How the codes begin that any function may raise, for its arguments or locks, which is said once."""
 _READERS = "admin, monitor, worker"
 _USES_OF_A_USUAL_TYPE = 3
 
