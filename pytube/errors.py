@@ -65,10 +65,7 @@ class PooledSession(DatabaseUnavailable):
 
 
 class SequenceWentBack(DatabaseUnavailable):
-    """`tube_seq` is behind the last seq drawn from it: the database was restored under an open session.
-
-    Remedy: none: the worker opens new sessions and checks the source.
-    """
+    """`tube_seq` is behind the last seq drawn from it: the database was restored under an open session."""
 
 
 class StatementFailed(PytubeError):
@@ -92,10 +89,7 @@ class BrokerUnavailable(PytubeError):
 
 
 class Rebalancing(BrokerUnavailable):
-    """The broker answers, but the group's members are being counted again, so no claim is confirmed yet.
-
-    Remedy: none: it passes.
-    """
+    """The broker answers, but the group's members are being counted again, so no claim is confirmed yet."""
 
 
 class SchemaMismatch(PytubeError):
@@ -341,31 +335,19 @@ class NotLeader(PytubeError):
 
 
 class Fenced(NotLeader):
-    """The term is over: another leader has acquired the partition, or it was released.
-
-    Remedy: none: the worker ends the term.
-    """
+    """The term is over: another leader has acquired the partition, or it was released."""
 
 
 class WrongPartitions(NotLeader):
-    """The tube has another number of partitions now.
-
-    Remedy: none: workers start new terms.
-    """
+    """The tube has another number of partitions now."""
 
 
 class EpochMoved(NotLeader):
-    """Another process acquired the partition after its epoch was read.
-
-    Remedy: none: the worker reads it again.
-    """
+    """Another process acquired the partition after its epoch was read."""
 
 
 class LeaseHeld(NotLeader):
-    """The lease of the partition has not run out.
-
-    Remedy: none: the worker waits.
-    """
+    """The lease of the partition has not run out."""
 
 
 class ElectionConflict(PytubeError):
@@ -378,10 +360,7 @@ class ElectionConflict(PytubeError):
 
 
 class ClaimLost(NotLeader):
-    """The election took the right to lead the partition away.
-
-    Remedy: none.
-    """
+    """The election took the right to lead the partition away."""
 
 
 # --- enrich -----------------------------------------------------------------------------------
@@ -445,10 +424,7 @@ class SinkContract(SinkError):
 
 
 class FencedBySink(NotLeader):
-    """The sink holds a write with a newer token, of another term: this term is over.
-
-    Remedy: none: the worker ends the term.
-    """
+    """The sink holds a write with a newer token, of another term: this term is over."""
 
     def __init__(self, newer: Token) -> None:
         super().__init__(f"the sink holds a write of epoch {newer.epoch}, which another term has made since")

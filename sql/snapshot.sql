@@ -227,7 +227,7 @@ CREATE FUNCTION tube.tube_applied() RETURNS TABLE(tube text, kind text, declared
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS aecc7b902167ae81;
 
-COMMENT ON FUNCTION tube.tube_applied() IS 'Lists these records: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';
+COMMENT ON FUNCTION tube.tube_applied() IS 'Lists declarations that were applied: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';
 
 CREATE FUNCTION tube.tube_applied_attached(tube text, tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -693,7 +693,7 @@ CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text,
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS da5d11af4363f4ae;
 
-COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists these reports of the last 30 s.';
+COMMENT ON FUNCTION tube.tube_kafka_unreachable() IS 'Lists Kafka clusters that processes need and can''t reach, as reported in the last 30 s.';
 
 CREATE FUNCTION tube.tube_key_part(key text, place integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -63,7 +63,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     WHERE k.seen_at > clock_timestamp() - interval '30 seconds' AND k.back_at IS NULL
     ORDER BY k.bootstrap_servers, k.tube, k.use, k.instance_id
 $$;
-COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists these reports of the last 30 s.';
+COMMENT ON FUNCTION :"schema".tube_kafka_unreachable IS 'Lists Kafka clusters that processes need and can''t reach, as reported in the last 30 s.';
 
 -- Result: a row for each process and tube or outbox. back_at: when the process said so. It may have ended since.
 CREATE OR REPLACE FUNCTION :"schema".tube_kafka_back() RETURNS TABLE (

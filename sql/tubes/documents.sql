@@ -301,4 +301,4 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
     ORDER BY r.tube, a.position
 $$;
 COMMENT ON FUNCTION :"schema".tube_applied() IS
-    'Lists these records: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';
+    'Lists declarations that were applied: a row per attached table, and one with a NULL tbl for an outbox or a tube without tables.';

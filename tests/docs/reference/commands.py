@@ -16,6 +16,8 @@ from tests.docs.reference.markdown import code, codes, sentence, table
 DATABASE = ("--dsn", "--schema", "--host")
 _MOST = (*DATABASE, "--json")
 """Options of nearly all commands, which no command's section names."""
+_BRIEF = ("demo", "dev", "outbox pump", "spark")
+"""Beginnings of commands of which the page leaves the options to `--help`: trials, and one program's jobs."""
 _METAVARS = {"INTEGER": "N", "INTEGER RANGE": "N", "FLOAT": "NUMBER", "FLOAT RANGE": "NUMBER"}
 _DEFAULT = re.compile(r"\s*\[default(?: ([\w -]+))?: ([^;\]]*)[^\]]*\]")
 
@@ -43,7 +45,12 @@ def _leaves(words: Words, command: click.Command) -> Iterator[tuple[Words, click
 def parts() -> Mapping[str, str]:
     """The lists of shared options, the exit codes, and the sections of the commands."""
     by_heading = all_commands()
-    every = [command for commands in by_heading.values() for _, command in commands]
+    every = [
+        command
+        for commands in by_heading.values()
+        for words, command in commands
+        if not " ".join(words).startswith(_BRIEF)
+    ]
     of_program = [_option(one, cli) for one in _shown(cli) if one.name not in ("help", "version")]
     shared = _shared(every)
     of_most = [line for name in _MOST for line in shared if re.match(f"- `{name}[ `]", line)]
@@ -84,7 +91,10 @@ def _section(words: Words, command: click.Command, shared: set[str]) -> str:
     name = " ".join(words)
     context = click.Context(command, info_name=name)
     arguments = [part for part in command.collect_usage_pieces(context) if part != "[OPTIONS]"]
-    options = {one: _option(one, command) for one in _shown(command) if one.opts[0] not in _MOST}
+    shown = [one for one in _shown(command) if one.opts[0] not in _MOST]
+    if name.startswith(_BRIEF):
+        shown = [one for one in shown if one.required]
+    options = {one: _option(one, command) for one in shown}
     named = [f"{one.opts[0]} {one.make_metavar(context)}" for one in options if one.required]
     named += [f"[{one.opts[0]}]" for one, line in options.items() if line in shared and not one.required]
     page, _ = EXAMPLES[name]
@@ -94,10 +104,14 @@ def _section(words: Words, command: click.Command, shared: set[str]) -> str:
         for part in (
             f"### {name}",
             f"{code(usage) + ': ' if usage else ''}{_described(command, page)} [More]({page})",
-            "\n".join(line for line in options.values() if line not in shared),
+            "" if name.startswith(_BRIEF) else _lines(options.values(), shared),
         )
         if part
     )
+
+
+def _lines(options: Iterable[str], shared: set[str]) -> str:
+    return "\n".join(line for line in options if line not in shared)
 
 
 def _described(command: click.Command, page: str) -> str:

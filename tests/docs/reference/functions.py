@@ -31,8 +31,24 @@ HEADINGS = {
 }
 """The functions by heading, by the beginnings of their files' names; the first that fits a file counts."""
 
-_IN_A_SENTENCE = {"Records", "Sinks", "Documents", "Leadership", "Pods of a term", "The settled seq", "Jobs"}
-"""Headings of functions that pytube's own programs call: the page has the first sentence of each."""
+_OF_PROGRAMS = {"Records", "Sinks", "Documents", "Leadership", "Pods of a term", "The settled seq", "Jobs"}
+"""Headings of functions that pytube's own programs call."""
+_FOR_PEOPLE = {
+    "tube_backfill_create",
+    "tube_backfill_command",
+    "outbox_retry",
+    "outbox_parked_drop",
+    "tube_leader_rebase",
+    "tube_seq_advance",
+    "tube_job_forget",
+    "tube_stream_purge",
+}
+"""Functions under these headings, and in chunks, that people call, too."""
+_PARTS = {"tube_as_caller", "tube_keys_as_caller", "tube_key_part", "tube_key_types", "tube_id_column"}
+"""Functions elsewhere that only others call."""
+_BY_NAME = _OF_PROGRAMS | {"Backfills in chunks", "Operators"}
+"""Headings where the page has only the names of functions that no one but pytube's programs has a use for."""
+_OF_ANYONE = {"readers", "all", "any role"}
 
 _DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(', re.MULTILINE)
 _ERRORS = re.compile(r"\bErrors: (.*?)(?=^-- [A-Z]|\bLocks: |\Z)", re.DOTALL | re.MULTILINE)
@@ -41,10 +57,8 @@ _ROLES = re.compile(r"tube_(admin|worker|writer|monitor)$")
 _ROLES_IN_ALL = 4
 
 _TERM = "tube text, partitions integer, partition integer, leader_id uuid"
-_OF_TERM = ("TU001", "TU002", "TU102", "TU103", "40P01")
-"""What functions of a term raise, which is said once."""
-_OF_ARGUMENTS = ("22", "23", "42", "TU102", "TU103", "TU106", "TU108", "TU111", "TU122")
-"""How the codes begin that any function may raise for its arguments, which is said once, too."""
+_OF_ARGUMENTS = ("22", "23", "42", "55P03", "TU102", "TU103", "TU106", "TU108", "TU111", "TU122")
+"""How the codes begin that any function may raise, for its arguments or locks, which is said once."""
 _READERS = "admin, monitor, worker"
 _USES_OF_A_USUAL_TYPE = 3
 
@@ -80,10 +94,9 @@ class Function:
     def line(self, usual: str, types: Mapping[str, str]) -> str:
         """Its line, where functions usually have these callers; without types that are said once."""
         callers = "" if self.callers == usual else f" Callers: {self.callers}."
-        of_term = _OF_TERM if _TERM in self.arguments else ()
-        own = [state for state in self.errors if state not in of_term and not state.startswith(_OF_ARGUMENTS)]
+        own = [state for state in self.errors if not state.startswith(_OF_ARGUMENTS)]
         errors = f" Errors: {', '.join(own)}." if own else ""
-        arguments = self.arguments.replace(_TERM, "TERM")
+        arguments = self.arguments
         for name, kind in types.items():
             arguments = re.sub(rf"\b{name} {kind}(?=,| =|$)", name, arguments)
         arguments = re.sub(r"(\w+)( [^,=]+)? = NULL", r"\1?\2", arguments)
@@ -98,24 +111,36 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
     for one in _installed(connection, {name: states for name, (_, states) in files.items()}):
         found[_heading(files[one.name][0])].append(one)
     order = list(files)
-    types = _usual_types(one.arguments for several in found.values() for one in several)
+    shown = [one for heading, several in found.items() for one in several if not _is_internal(one, heading)]
+    types = _usual_types(one.arguments for one in shown)
     sections = []
     for heading in HEADINGS:
         several = sorted(found[heading], key=lambda one: order.index(one.name))
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
         said = f"Callers: {usual}."
-        if heading in _IN_A_SENTENCE:
+        names = codes(one.name for one in several if _is_internal(one, heading))
+        several = [one for one in several if not _is_internal(one, heading)]
+        if heading in _OF_PROGRAMS:
             several = [replace(one, comment=re.split(r"\. |; ", one.comment)[0]) for one in several]
-        sections.append(
-            "\n\n".join([f"## {heading}", said, "\n".join(one.line(usual, types) for one in several)])
-        )
+        lines = "\n".join(one.line(usual, types) for one in several)
+        also = f"For pytube's programs: {names}." if names else ""
+        sections.append("\n\n".join(filter(None, [f"## {heading}", said, lines, also])))
     return {"types": f"{_said(types)}.", "functions": "\n\n".join(sections)}
+
+
+def _is_internal(one: Function, heading: str) -> bool:
+    """Whether the page has only its name."""
+    if _TERM in one.arguments or one.name in _PARTS:
+        return True
+    if heading == "Operators":
+        return one.callers == "admin, worker"
+    return heading in _BY_NAME and one.callers not in _OF_ANYONE and one.name not in _FOR_PEOPLE
 
 
 def _usual_types(signatures: Iterable[str]) -> dict[str, str]:
     """The types of arguments by name, where several functions have the name, and always of one type."""
     kinds: dict[str, list[str]] = defaultdict(list)
-    for argument in ", ".join(signature.replace(_TERM, "") for signature in signatures).split(", "):
+    for argument in ", ".join(signatures).split(", "):
         name, _, kind = argument.partition(" = ")[0].partition(" ")
         kinds[name].append(kind)
     return {

@@ -20,6 +20,8 @@ LEADING = {"host", "tube", "partition"}
 _METHODS = {"debug", "info", "warning", "error", "write"}
 _OBVIOUS = "Follow the reason."
 """A remedy that goes without saying."""
+_QUIET = {"info", "debug"}
+"""Levels of lines that the page leaves out, unless they have a remedy: their names say what happened."""
 _HEADINGS = ("event", "level", "fields", "when, and what to do")
 
 
@@ -36,6 +38,7 @@ def parts() -> Mapping[str, str]:
     lines = [
         (code(name), one.level, codes(one.fields.split()), _when(one.when, one.remedy))
         for name, one in sorted(LINES.items())
+        if one.remedy or one.level not in _QUIET
     ]
     return {
         "events": table(_HEADINGS, sorted(map(_row, kinds_of_events()))),
@@ -74,9 +77,8 @@ def _row(kind: type[events.Event]) -> tuple[str, ...]:
 def _when(text: str, remedy: str) -> str:
     """With what to do, and links to the alerts that it names."""
     remedy = re.sub(r"\bPytube\w+", lambda found: f"[{found[0]}](runbook.md#{found[0].lower()})", remedy)
-    return sentence(text) + (
-        f" **{sentence(remedy[:1].upper() + remedy[1:])}**" if remedy and remedy != _OBVIOUS else ""
-    )
+    said = sentence(remedy[:1].upper() + remedy[1:]) if remedy else _OBVIOUS
+    return sentence(text) + ("" if said == _OBVIOUS else f" **{said}**")
 
 
 # --- what the code logs -------------------------------------------------------------------------
