@@ -318,7 +318,7 @@ async def test_an_attempt_that_hangs_costs_no_later_one(monkeypatch: pytest.Monk
         await way.open([EarlierTerm(2, 0, 5, 0.5)], "orders/1")
     kafka.holds_back = False
     slow = threading.Event()
-    kafka.init_transactions = lambda _: slow.wait()  # type: ignore[method-assign]
+    kafka.init_transactions = lambda _: slow.wait()  # type: ignore[method-assign,assignment]
     opening = asyncio.create_task(way.open((), "orders/1"))
     assert not (await asyncio.wait([opening], timeout=5 * kafka.timeout))[0], "no answer of its is due"
     slow.set()

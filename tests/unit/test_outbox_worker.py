@@ -55,7 +55,7 @@ async def test_a_hand_over_does_not_wait_for_an_attempt_to_take_an_id(
         finally:
             is_given_up.set()
 
-    rig.kafka.open = hang  # type: ignore[method-assign]
+    rig.kafka.open = hang  # type: ignore[method-assign,assignment]
     async with rig.running():
         await rig.until(is_asked.is_set, "the id is asked for")
         rig.claim.revoke()
