@@ -301,14 +301,6 @@ def test_a_document_of_which_the_role_may_not_read_a_table_is_refused_alone(
     assert "parcels" in resolve(config).tubes, "a command that reads no row may go on"
 
 
-def test_a_locked_table_keeps_no_worker_from_its_start(both: Path, conn: Conn) -> None:
-    with conn.transaction():
-        conn.execute("LOCK TABLE depot.parcels")
-        resolved, refused = resolve_each(load(both / "pytube.toml"))
-    assert not refused
-    assert "parcels" in resolved.tubes
-
-
 async def test_a_document_that_the_role_may_not_read_is_told_and_served_once_it_may(
     hidden: Path, theirs: Path, conn: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
