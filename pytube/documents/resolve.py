@@ -105,15 +105,23 @@ def _resolve(
 
 
 def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> None:
-    """Raise `ConfigError` if the role may not read the document; it may compile it all the same."""
+    """Raise `ConfigError` if the role may not read the document; it may compile it all the same.
+
+    Whatever else stops the plan (a locked table, a function of the user that fails at planning) is for the
+    reads to tell: they wait and try again, and no other document is kept back.
+    """
     arguments = dict.fromkeys(("ids", *map(part_parameter, range(len(document.key_columns)))))
     try:
         with connection.transaction():
-            connection.execute("SET LOCAL row_security = off")  # as of a worker
+            # As of a worker.
+            connection.execute("SET LOCAL row_security = off; SET LOCAL lock_timeout = '2s'")
             connection.execute(b"EXPLAIN " + document.query.encode(), arguments)
     except psycopg.errors.InsufficientPrivilege as error:
         remedy = how_to_let_read(connection.info.user)
         raise ConfigError(f"document {document.name}: {describe(error)}; {remedy}") from None
+    except psycopg.DatabaseError:
+        if connection.closed:
+            raise
 
 
 def how_to_let_read(role: str) -> str:

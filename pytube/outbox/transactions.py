@@ -207,16 +207,18 @@ class TransactionalProducer:
             BrokerUnavailable: no broker answers, or it refuses us, or has a receipt that can't be read.
         """
         self._origin = self._origin._replace(outbox=outbox.encode())
-        taking = asyncio.create_task(in_thread(self._take_over, earlier))
+        self.answer_due = None  # the thread of an attempt that was given up may hang on
+        is_given_up = threading.Event()
+        taking = asyncio.create_task(in_thread(self._take_over, earlier, is_given_up))
         try:
             while not (await asyncio.wait([taking], timeout=self._clients.timeout))[0]:
                 self.check()
-            own, sent = taking.result()
+            sent = taking.result()
         except KafkaException as error:
             raise BrokerUnavailable(f"Kafka: {self._clients.say(error.args[0])}") from None
         finally:
+            is_given_up.set()
             taking.cancel()
-        self._use(own)
         threading.Thread(target=self._run, name=f"kafka-{self._id}", daemon=True).start()
         return sent
 
@@ -284,18 +286,30 @@ class TransactionalProducer:
         """The transactional id of a partition."""
         return f"{self._prefix}{partitions}.{partition}"
 
-    def _take_over(self, earlier: Sequence[EarlierTerm]) -> tuple[_Taken, Sequence[Sent]]:
-        """End the transactions of earlier terms; returns this id, and the last records that they sent."""
+    def _take_over(self, earlier: Sequence[EarlierTerm], is_given_up: threading.Event) -> Sequence[Sent]:
+        """End the transactions of earlier terms, and take this term's id; what those have sent last."""
+        try:
+            return self._take_all(earlier, is_given_up)
+        except (KafkaException, BrokerUnavailable) as raised:
+            error = raised.with_traceback(None)
+            error.__context__ = None
+        # Without the frames, which have producers: these end here. See `pytube.kafka.clients.destroy`.
+        raise error
+
+    def _take_all(self, earlier: Sequence[EarlierTerm], is_given_up: threading.Event) -> Sequence[Sent]:
         terms = {(self._name(one.partitions, one.partition), one.epoch): one for one in earlier}
         names = {name for name, _ in terms} - {self._id}
-        receipts = {name: self._take(name).receipt for name in names}
-        own = self._take(self._id)
-        receipts[self._id] = own.receipt
         sent: list[Sent] = []
-        for name, receipt in receipts.items():
+        for name in (*names, self._id):
+            if is_given_up.is_set():  # by now the ids may be a successor's
+                break
+            taken = self._take(name)
+            receipt = taken.receipt
             if receipt is not None and (term := terms.get((name, receipt.offset >> _EPOCH_SHIFT))):
                 sent.append(_sent(name, receipt, term))
-        return own, sent
+            if name == self._id and not is_given_up.is_set():
+                self._use(taken)
+        return sent
 
     def _use(self, own: _Taken) -> None:
         self._producer, self._group = own.producer, own.group
@@ -312,7 +326,7 @@ class TransactionalProducer:
             try:
                 offsets = self._ask_offsets(consumer, topics)
             except KafkaException as error:
-                if error.args[0].code() not in _NOT_GIVEN:
+                if error.args[0].code() not in _NOT_GIVEN or not topics:
                     raise
                 self._undo_pending(producer, group, topics)
                 offsets = self._ask_offsets(consumer, topics)
@@ -475,12 +489,13 @@ class TransactionalProducer:
         self._send_offsets(producer, self._group, receipt)
 
     def _send_offsets(self, producer: Producer, group: object, offset: TopicPartition) -> None:
-        self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
+        due = self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
         self._loop.call_soon_threadsafe(self._on_settled)  # for the worker to look when that is over
         try:
             producer.send_offsets_to_transaction([offset], group, self._clients.timeout)
         finally:
-            self.answer_due = None
+            if self.answer_due == due:  # else that of another attempt
+                self.answer_due = None
 
     def _write(self, producer: Producer, chunks: Sequence[Chunk]) -> dict[int, Failure]:
         handed = [Handed(chunk, time.monotonic()) for chunk in chunks]

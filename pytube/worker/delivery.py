@@ -373,7 +373,7 @@ class Deliverer:
                 results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
-            if not batch.has_lapsed():  # else it refused because this term's trust had lapsed; the sink is up
+            if self._active_term.is_trusted:  # else see `_handle_timeout`; or the sink refused for that
                 self.sink_breaker.fail(str(error), sent.at)
             outcome.unsent.append(documents.keys)
         except SinkTimeout as error:

@@ -150,7 +150,8 @@ class OutboxWorker(PartitionWorker[Record]):
         while self._active_term.goes_on():
             self._active_term.check_trust()
             try:
-                earlier = await self._outgoing.open(self._source.earlier, self._source.identity)
+                if (earlier := await self._try_open()) is None:
+                    return False
             except BrokerUnavailable as error:
                 has_failed = True
                 self._active_term.note_down("sink", str(error))
@@ -161,6 +162,18 @@ class OutboxWorker(PartitionWorker[Record]):
                     self._active_term.note_up("sink")
                 return self._active_term.goes_on()
         return False
+
+    async def _try_open(self) -> Sequence[Sent] | None:
+        """One attempt, which may take minutes; None if something stops the work meanwhile."""
+        opening = asyncio.ensure_future(self._outgoing.open(self._source.earlier, self._source.identity))
+        try:
+            while not opening.done():
+                if not self._active_term.goes_on():
+                    return None
+                await asyncio.wait([opening], timeout=_OPEN_PAUSE)
+            return opening.result()
+        finally:
+            opening.cancel()
 
     async def _purge_sent(self, earlier: Sequence[Sent]) -> bool:
         """Delete what earlier terms have sent, before anything is marked; whether a lock was waited for."""

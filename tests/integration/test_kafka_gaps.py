@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from pytube.config.loader import parse
-from pytube.errors import ConfigError
+from pytube.errors import BrokerUnavailable, ConfigError
 from pytube.kafka.clients import Producers
 from pytube.outbox import Message
 from pytube.outbox.clients import outbox_clients
@@ -156,6 +156,22 @@ async def test_the_producers_of_a_term_end_with_it(kafka: RefusingKafka, mode: s
     finally:
         gc.enable()
     assert outgoing is not None, "it is still there"
+
+
+async def test_the_producers_of_an_attempt_that_fails_end_before_its_error() -> None:
+    """The event loop drops the error, and would wait for librdkafka's threads."""
+    clients = Producers("127.0.0.1:1", 0.5, {})
+    outgoing = TransactionalProducer(clients, "f.", 1, 0, 1, may_send=lambda: True, on_settled=lambda: None)
+    gc.collect()
+    gc.disable()
+    try:
+        before = clients_of_librdkafka()
+        with pytest.raises(BrokerUnavailable) as caught:
+            await outgoing.open((), "orders/1")
+        await wait_until_async(lambda: clients_of_librdkafka() <= before, what="its producer has ended")
+    finally:
+        gc.enable()
+    assert caught.value.args
 
 
 @pytest.mark.parametrize("name", ["max.in.flight", "max.in.flight.requests.per.connection"])

@@ -46,6 +46,15 @@ def test_a_write_that_the_kill_cut_off_may_have_arrived() -> None:
     assert unexplained(MODEL, late) is None
 
 
+def test_a_process_that_takes_another_ones_place_has_its_own_release_to_come_to() -> None:
+    """The killed one may have released in the database: nobody comes to the point of that any more."""
+    again = (*FIRST[:6], KILLED, *SECOND)
+    points = tuple((0, point) for point in again)
+    assert unexplained(MODEL, Trace(points, (0, 0), WRITES)) is None
+    early = (*again[:-5], Point.AFTER_RELEASE, *again[-5:-1])
+    assert unexplained(MODEL, Trace(tuple((0, point) for point in early), (0, 0), WRITES)) is not None
+
+
 @pytest.mark.parametrize(
     "false",
     [
@@ -68,6 +77,20 @@ def test_a_write_that_the_kill_cut_off_may_have_arrived() -> None:
         ),
         pytest.param(
             replace(TRACE, points=(*TRACE.points[:-1], *TRACE.points[-5:])), id="a delivery of no pod"
+        ),
+        pytest.param(
+            replace(TRACE, points=_exchanged(TRACE.points, 1, 2)), id="a delivery before the mark's answer"
+        ),
+        pytest.param(
+            replace(TRACE, points=TRACE.points[:3] + TRACE.points[4:]), id="a send that nobody came to"
+        ),
+        pytest.param(
+            replace(TRACE, points=(*TRACE.points[:3], *TRACE.points[3:4] * 2, *TRACE.points[4:])),
+            id="a send twice after one read",
+        ),
+        pytest.param(
+            replace(TRACE, points=(*TRACE.points[:-5], TRACE.points[-1], *TRACE.points[-5:])),
+            id="a delivery after the release",
         ),
     ],
 )

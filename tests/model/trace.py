@@ -29,6 +29,8 @@ STEPS: Final[dict[str, str]] = {
 _NAMES: Final = {**STEPS, KILLED: KILLED}
 _IN_THE_DATABASE: Final = frozenset({"mark", "purge", "release"})
 """They take effect before the worker comes to the point; meanwhile others, and the worker, may do more."""
+_IS_SENDING: Final = "is sending"
+"""What a worker owes that has come to the point before a send: the send, or to give up."""
 
 
 class SeenWrite(NamedTuple):
@@ -64,7 +66,7 @@ class _Place(NamedTuple):
     points: int = 0
     writes: int = 0
     owed: frozenset[tuple[int, str]] = frozenset()
-    """Steps that workers have taken in the database, and have not come to the point of."""
+    """Steps that workers have taken in the database, and have not come to the point of; `_IS_SENDING`."""
 
     def explained(self) -> int:
         return self.points + self.writes
@@ -97,36 +99,59 @@ def _following(model: Model, trace: Trace, place: _Place) -> Iterator[_Place]:
     number, point = trace.points[place.points] if place.points < len(trace.points) else (-1, "")
     seen = number, _NAMES.get(point, point)
     passed = place._replace(points=place.points + 1)
-    if seen in place.owed:
-        yield passed._replace(owed=place.owed - {seen})
-    elif point and _is_there(place.state.workers[number], point):
-        yield passed
+    if point == KILLED:
+        passed = passed._replace(owed=_of_others(place, number))
+    if point and (owed := _without_step(place, number, point)) is not None:
+        yield passed._replace(owed=owed)
     for step in model.successors(place.state):
         moved = place._replace(state=step.state)
         who, _, name = step.name.partition(" ")
         if not (who.startswith("w") and who[1:].isdigit()):
             yield from _alone(trace, place, moved, name)
         elif (doer := (int(who[1:]), name)) == seen and name not in _IN_THE_DATABASE:
-            # Whoever is killed owes nothing any more.
-            owed = {one for one in place.owed if name != KILLED or one[0] != number}
-            yield passed._replace(state=step.state, owed=frozenset(owed))
+            if name != "take" or (number, "mark") not in place.owed:  # else it knows nothing of the pod
+                yield passed._replace(state=step.state)
         elif _may_be_unseen(trace, place, step.state, doer):
-            yield moved._replace(owed=place.owed | {doer} if name in _IN_THE_DATABASE else place.owed)
+            yield moved._replace(owed=_owed(place, doer))
 
 
-def _is_there(worker: Worker, point: str) -> bool:
-    """Whether a worker can come to a point from where it is, without a step of the model."""
-    if worker == Worker():  # nothing is left to release, or to lose
-        return point in {Point.AFTER_RELEASE, KILLED}
-    return point == Point.BEFORE_SEND and worker.version is not None
+def _without_step(place: _Place, number: int, point: str) -> frozenset[tuple[int, str]] | None:
+    """What is owed after a worker comes to a point without a step of the model; None: it can't."""
+    worker, step = place.state.workers[number], (number, _NAMES.get(point, point))
+    if step in place.owed:
+        return place.owed - {step}
+    if point == Point.BEFORE_SEND and worker.version is not None:
+        sending = (number, _IS_SENDING)
+        return None if sending in place.owed else place.owed | {sending}
+    if (
+        point in {Point.AFTER_RELEASE, KILLED} and worker == Worker()
+    ):  # nothing is left to release, or to lose
+        return place.owed if point == Point.AFTER_RELEASE else _of_others(place, number)
+    return None
+
+
+def _of_others(place: _Place, number: int) -> frozenset[tuple[int, str]]:
+    """What is owed once a worker is killed, which owes nothing any more."""
+    return frozenset(one for one in place.owed if one[0] != number)
+
+
+def _owed(place: _Place, doer: tuple[int, str]) -> frozenset[tuple[int, str]]:
+    """What is owed after a step that is not seen."""
+    number, name = doer
+    is_over = name in {"send", "gives up", "ends", "release"}
+    owed = place.owed - {(number, _IS_SENDING)} if is_over else place.owed
+    return owed | {doer} if name in _IN_THE_DATABASE else owed
 
 
 def _may_be_unseen(trace: Trace, place: _Place, after: State, doer: tuple[int, str]) -> bool:
     """Whether a worker can take the step without coming to its point now."""
     number, name = doer
     before, worker = place.state.workers[number], after.workers[number]
-    if name == "acquire":
-        return trace.terms[after.leader - 1] == number
+    if name == "acquire":  # after the last point of its earlier term
+        owes = any(one[0] == number for one in place.owed)
+        return trace.terms[after.leader - 1] == number and not owes
+    if name == "send":
+        return (number, _IS_SENDING) in place.owed
     if name == "read":
         return trace.is_possible(worker.epoch, worker.reads, worker.version or 0)
     if name == "gives up":

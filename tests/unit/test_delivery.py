@@ -290,17 +290,37 @@ async def test_nothing_is_sent_when_trust_lapses_between_the_read_and_the_send()
     assert trip.rig.sink.sends == 0
 
 
+class AfterWait(MemorySink):
+    """Waits for a server until the right to begin the write is over, and refuses."""
+
+    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        batch.send_before = float("-inf")
+        self._meanwhile()
+        raise SinkUnavailable("no connection within 5 s")
+
+
 async def test_a_sink_that_refuses_because_trust_has_lapsed_is_not_down() -> None:
-    class Late(MemorySink):
-        """Comes to its write when the right to do it is over."""
+    def lapse() -> None:
+        trip.rig.active_term._renewed_at = float("-inf")
 
-        async def send(self, batch: Batch) -> Sequence[Result]:
-            batch.send_before = float("-inf")
-            return await super().send(batch)
-
-    trip = Trip(1, sink=Late())
+    trip = Trip(1, sink=AfterWait(lapse))
     assert await trip.run() == Outcome(trip.flight, unsent=[[(0, 1)]])
     assert trip.rig.emitted(SinkDown) == []
+    assert trip.rig.deliverer.sink_breaker.is_closed
+
+
+async def test_a_sink_that_is_waited_for_until_the_batch_has_lapsed_is_down() -> None:
+    """A connection to a host that drops packets may be waited for as long; renewals go on meanwhile."""
+    trip = Trip(1, sink=AfterWait())
+    await trip.rig.sink.open()
+    outcome = await trip.rig.deliverer.deliver(trip.flight, trip.flight.by_shard())
+    assert outcome == Outcome(trip.flight, unsent=[[(0, 1)]])
+    assert [event.reason for event in trip.rig.emitted(SinkDown)] == ["no connection within 5 s"]
+    assert not trip.rig.deliverer.sink_breaker.is_closed
 
 
 async def test_nothing_is_read_without_trust() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
@@ -303,3 +304,32 @@ async def test_a_call_that_does_not_return_while_an_id_is_taken_is_noticed(
     with pytest.raises(BrokerUnavailable, match="does not return"):
         await way.open((), "orders/1")
     kafka.hang.set()
+
+
+async def test_an_attempt_that_hangs_costs_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread takes no further id, as that may be a successor's, and what it comes back to is not used."""
+    monkeypatch.setattr(transactions, "_PATIENCE", 0.0)
+    kafka = FakeKafka()
+    kafka.timeout = 0.01
+    kafka.holds_back = True
+    kafka.hang.clear()
+    way = open_way(kafka)
+    with pytest.raises(BrokerUnavailable, match="does not return"):
+        await way.open([EarlierTerm(2, 0, 5, 0.5)], "orders/1")
+    kafka.holds_back = False
+    slow = threading.Event()
+    kafka.init_transactions = lambda _: slow.wait()  # type: ignore[method-assign,assignment]
+    opening = asyncio.create_task(way.open((), "orders/1"))
+    assert not (await asyncio.wait([opening], timeout=5 * kafka.timeout))[0], "no answer of its is due"
+    slow.set()
+    assert await opening == []
+    taken = kafka.calls.count("producer")
+    kafka.hang.set()
+    await wait_until_async(lambda: not taking(), what="the first attempt comes back")
+    assert kafka.calls.count("producer") == taken
+    assert await outcome_of(way, chunk_of(1)) == {}
+    way.stop()
+
+
+def taking() -> list[str]:
+    return [one.name for one in threading.enumerate() if one.name == "pytube-_take_over"]

@@ -16,7 +16,7 @@ from pytube.errors import BrokerUnavailable, ConfigError, Fenced
 from pytube.events import RecordParked, SinkDown, SinkUp, TopicDown, TopicUp
 from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
-from pytube.outbox.records import Failure, Fault, Record
+from pytube.outbox.records import Failure, Fault, Record, Sent
 from pytube.worker import outbox_worker, pace
 from pytube.worker.database import Database
 from pytube.worker.exporter import OF_OUTBOXES, _families, _of_worker
@@ -38,6 +38,30 @@ async def test_all_is_sent_and_purged() -> None:
     assert (
         rig.worker.counters.pods == rig.worker.counters.touches[0] == rig.worker.counters.documents[0] == 600
     )
+
+
+async def test_a_hand_over_does_not_wait_for_an_attempt_to_take_an_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A broker that answers late may take minutes for it."""
+    monkeypatch.setattr(outbox_worker, "_OPEN_PAUSE", 0.01)
+    rig = Rig()
+    is_asked, is_given_up = asyncio.Event(), asyncio.Event()
+
+    async def hang(*_: object) -> list[Sent]:
+        is_asked.set()
+        try:
+            return await asyncio.Future()
+        finally:
+            is_given_up.set()
+
+    rig.kafka.open = hang  # type: ignore[method-assign,assignment]
+    async with rig.running():
+        await rig.until(is_asked.is_set, "the id is asked for")
+        rig.claim.revoke()
+        await rig.until(lambda: rig.task is None or rig.task.done(), "the worker has ended")
+    assert is_given_up.is_set()
+    assert rig.table.limits == [], "nothing was marked"
 
 
 async def test_nothing_is_purged_before_kafka_has_it() -> None:
