@@ -11,6 +11,14 @@
 --
 -- A superuser learns who could act as tube_owner: functions of its run with the rights of superusers, of event
 -- triggers even unasked.
+--
+-- One session at a time installs into a schema, or uninstalls. Who waits does so here, before it looks: anybody may hold
+-- this lock, and prepare something meanwhile.
+DO $$
+BEGIN
+    PERFORM pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('pytube install ' || current_setting('pytube.install_schema'), 0));
+END
+$$;
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
