@@ -25,7 +25,7 @@ BEGIN
     THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('pytube is in the schema %I already, and was not made by CREATE EXTENSION', ours.nspname),
-            HINT = 'Upgrade it by pytube install, or psql -f install.sql, as before; or uninstall it first.';
+            HINT = 'Upgrade it as it was installed, by pytube install say; or uninstall it first.';
     ELSIF NOT by_superuser AND current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = 'without superuser, this runs at READ COMMITTED only: an old snapshot doesn''t show what others have prepared',
