@@ -4,8 +4,7 @@ SET LOCAL pytube.install_version = :'version';
 -- A function may call one of a later file.
 SET LOCAL check_function_bodies = off;
 
--- Refused: an old server, a schema that holds something else, an installation that is newer than these files. One
--- installation into a schema at a time: the second one waits here.
+-- Refused: an old server, a schema that holds something else, an installation that is newer than these files.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
@@ -13,7 +12,6 @@ DECLARE
     recorded regclass;
     before text;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || ours, 0));
     recorded := to_regclass(format('%I.tube_version', ours));
     IF current_setting('server_version_num')::integer < 150000 THEN
         RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
@@ -79,15 +77,12 @@ DECLARE
         FROM unnest('{owner,admin,worker,writer,monitor}'::text[]) WITH ORDINALITY AS k (kind, place)
         WHERE NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = prefix || '_' || k.kind) ORDER BY k.place);
     wanted text;
+    met boolean := false; -- whether the owner was made meanwhile
 BEGIN
     IF prefix = '' OR starts_with(prefix, 'pg_') OR octet_length(prefix) > 55 THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_name',
             MESSAGE = format('the roles can''t be named after %L', prefix),
             HINT = 'Give another beginning of their names, of 1 to 55 bytes: psql -v roles=NAME.';
-    ELSIF EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = owner AND (r.rolcanlogin OR r.rolsuper)) THEN
-        RAISE EXCEPTION USING ERRCODE = 'invalid_role_specification',
-            MESSAGE = format('the role %I may log in or is a superuser, so it can''t own pytube''s functions', owner),
-            HINT = format('ALTER ROLE %I NOLOGIN NOSUPERUSER; or give other names: psql -v roles=NAME.', owner);
     ELSIF missing <> '{}'
         AND NOT (SELECT r.rolsuper OR r.rolcreaterole FROM pg_roles AS r WHERE r.rolname = current_user)
     THEN
@@ -102,9 +97,23 @@ BEGIN
         BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            -- An installation into another database made it meanwhile.
+            met := met OR wanted = owner; -- an installation into another database made it meanwhile, or somebody else
         END;
     END LOOP;
+    -- As in whose.sql, since somebody else may have made it meanwhile; an old snapshot doesn't show them.
+    IF EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = owner AND (r.rolcanlogin OR r.rolsuper)) THEN
+        RAISE EXCEPTION USING ERRCODE = 'invalid_role_specification',
+            MESSAGE = format('the role %I may log in or is a superuser, so it can''t own pytube''s functions', owner),
+            HINT = format('ALTER ROLE %I NOLOGIN NOSUPERUSER; or give other names: psql -v roles=NAME.', owner);
+    ELSIF met AND current_setting('transaction_isolation') <> 'read committed'
+        OR (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user) AND EXISTS (
+        SELECT FROM pg_auth_members AS a JOIN pg_roles AS m ON m.oid = a.member
+        WHERE a.roleid = (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = owner) AND NOT m.rolsuper)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('another session made the role %I meanwhile, and somebody may be able to act as it', owner),
+            HINT = 'Run this again.';
+    END IF;
 
     -- No other role can make objects that the roles own, nor change them later.
     IF NOT (pg_has_role(current_user, owner, CASE WHEN modern THEN 'SET' ELSE 'MEMBER' END) AND pg_has_role(current_user, owner, 'USAGE')) THEN

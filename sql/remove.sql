@@ -15,7 +15,6 @@ DECLARE
     attached text[];
     named CONSTANT integer := 20;
 BEGIN
-    PERFORM pg_advisory_xact_lock(hashtextextended('pytube install ' || ours, 0));
     IF to_regclass(format('%I.tube_registry', ours)) IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_schema_name',
             MESSAGE = format('pytube is not installed in the schema %I', ours),

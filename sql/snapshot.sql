@@ -2113,7 +2113,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 380010ba987d7c04;
+    AS 5438e9101e3f6bed;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2611,8 +2611,7 @@ CREATE TABLE tube.tube_failing (
 
 CREATE TABLE tube.tube_flag (
     tube text NOT NULL
-)
-WITH (fillfactor='50');
+);
 
 CREATE TABLE tube.tube_halted (
     leader_id uuid NOT NULL,

@@ -8,5 +8,6 @@
 \ir psql/start.sql
 \ir whose.sql
 \ir psql/begin.sql
+\ir whose.sql
 \ir remove.sql
 \ir psql/end.sql

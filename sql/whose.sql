@@ -11,9 +11,13 @@
 --
 -- A superuser learns who could act as tube_owner: functions of its run with the rights of superusers, of event
 -- triggers even unasked.
+--
+-- One session at a time installs into a schema, or uninstalls. Who waits does so here, before it looks: anybody may hold
+-- this lock, and prepare something meanwhile.
 DO $$
 DECLARE
     ours CONSTANT text := current_setting('pytube.install_schema');
+    waited CONSTANT boolean := pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('pytube install ' || ours, 0)) IS NULL;
     schema_oid CONSTANT oid := (SELECT n.oid FROM pg_catalog.pg_namespace AS n WHERE n.nspname = ours);
     capture CONSTANT text := CASE WHEN octet_length(ours || '_capture') > 63 THEN 'capture_' || md5(ours)
         ELSE ours || '_capture' END;

@@ -12,6 +12,7 @@ DO $$
 DECLARE
     ours CONSTANT pg_namespace := (SELECT n FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace WHERE e.extname = 'pytube');
     recorded CONSTANT regclass := to_regclass(format('%I.tube_version', ours.nspname));
+    by_superuser CONSTANT boolean := (SELECT o.rolsuper FROM pg_extension AS e JOIN pg_roles AS o ON o.oid = e.extowner WHERE e.extname = 'pytube');
     creator text;
 BEGIN
     PERFORM set_config('pytube.install_schema', ours.nspname, true);
@@ -24,12 +25,16 @@ BEGIN
     THEN
         RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('pytube is in the schema %I already, and was not made by CREATE EXTENSION', ours.nspname),
-            HINT = 'Upgrade it by pytube install, or psql -f install.sql, as before; or uninstall it first.';
+            HINT = 'Upgrade it as it was installed, by pytube install say; or uninstall it first.';
+    ELSIF NOT by_superuser AND current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION USING ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = 'without superuser, this runs at READ COMMITTED only: an old snapshot doesn''t show what others have prepared',
+            HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED;';
     END IF;
     SELECT string_agg(DISTINCT coalesce(r.rolname, 'PUBLIC'), ', ') INTO creator
     FROM aclexplode(ours.nspacl) AS a LEFT JOIN pg_roles AS r ON r.oid = a.grantee
     WHERE a.privilege_type = 'CREATE' AND a.grantee <> ours.nspowner AND r.rolsuper IS NOT TRUE
-        AND NOT (SELECT o.rolsuper FROM pg_extension AS e JOIN pg_roles AS o ON o.oid = e.extowner WHERE e.extname = 'pytube');
+        AND NOT by_superuser;
     IF creator IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
             MESSAGE = format('roles without superuser may create in the schema %I: %s', ours.nspname, creator),

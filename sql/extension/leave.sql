@@ -18,6 +18,7 @@ BEGIN
         SELECT DISTINCT i.type, i.identity
         FROM pg_init_privs AS p CROSS JOIN LATERAL pg_identify_object(p.classoid, p.objoid, 0) AS i
         WHERE p.privtype = 'e' AND p.classoid = 'pg_class'::regclass
+            AND p.objoid IN (SELECT o.tbl FROM :"schema".tube_outbox AS o WHERE o.adopted)
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = p.classoid AND d.objid = p.objoid AND d.deptype = 'e')
     LOOP
         EXECUTE format('ALTER EXTENSION pytube ADD %s %s', made.type, made.identity);

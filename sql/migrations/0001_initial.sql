@@ -122,7 +122,7 @@ CREATE TABLE :"schema".tube_sleeper (
 -- Its row is locked by whoever sets a tube's flag: an advisory lock could be anybody's.
 CREATE TABLE :"schema".tube_flag (
     tube text PRIMARY KEY REFERENCES :"schema".tube_registry ON DELETE CASCADE
-) WITH (fillfactor = 50);
+);
 
 -- Keys set aside with their error; an unknown control pod has no id.
 CREATE TABLE :"schema".tube_parked (

@@ -15,8 +15,10 @@ from pytube import __version__
 from pytube.config import parse
 from pytube.db.install import install, uninstall
 from pytube.errors import PytubeError, TubesNotEmpty
+from pytube.events import Event, LeaderFenced
 from pytube.health.doctor import examine
 from pytube.health.findings import Level
+from pytube.worker import Worker
 from tests.extension.conftest import SQL, ExtensionServer, make_install
 from tests.extension.facts import content, objects, wrong_members
 from tests.helpers.capture import (
@@ -33,10 +35,20 @@ from tests.helpers.capture import (
 )
 from tests.helpers.database import INSTALL_SQL, ROOT, copy, psql_file
 from tests.helpers.roles import as_role, database_name, roles
+from tests.helpers.waiting import wait_until_async
 
 pytestmark = pytest.mark.every_server
 
 CREATE = "CREATE SCHEMA tube; CREATE EXTENSION pytube SCHEMA tube"
+WORKER = """
+[postgres]
+dsn = "${DSN}"
+[worker]
+election = "lease"
+[tube.es-live.sink]
+type = "jsonl"
+path = "${SINK}"
+"""
 
 
 def created(dsn: str) -> None:
@@ -254,6 +266,9 @@ def test_without_superuser(extended: ExtensionServer) -> None:
                 create = 'CREATE EXTENSION pytube SCHEMA "Shop 7"'
                 assert f'create in the schema "Shop 7": app_{name}' in refused(app, create)
                 admin.execute(f'REVOKE CREATE ON SCHEMA "Shop 7" FROM app_{name}'.encode())
+                app.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+                assert "this runs at READ COMMITTED only" in refused(app, create)
+                app.execute("ROLLBACK")
                 app.execute(create)
                 owners = "SELECT DISTINCT proowner::regrole::text FROM pg_proc WHERE oid >= 16384"
                 assert admin.execute(owners).fetchall() == [('"Shop 7_owner"',)]
@@ -262,6 +277,55 @@ def test_without_superuser(extended: ExtensionServer) -> None:
                     "SELECT count(*) FROM pg_roles WHERE starts_with(rolname, 'Shop 7_') AND NOT rolcanlogin"
                 )
                 assert scalar(admin, there) == 5
+
+
+def test_an_update_without_superuser(extended: ExtensionServer) -> None:
+    with extended.server.database(installed=False) as dsn:
+        name = database_name(dsn)
+        with roles(dsn, f"app_{name}", ours="Shop 7") as admin:
+            admin.execute(f'GRANT CREATE ON DATABASE {name} TO app_{name}; CREATE SCHEMA "Shop 7"'.encode())
+            with psycopg.connect(as_role(dsn, f"app_{name}"), autocommit=True) as app:
+                app.execute('CREATE EXTENSION pytube SCHEMA "Shop 7"')
+                admin.execute(f'GRANT "Shop 7_admin" TO app_{name}'.encode())
+                app.execute('CREATE SCHEMA own; SET search_path = "Shop 7"')
+                app.execute("CREATE TABLE own.item (id bigint PRIMARY KEY)")
+                app.execute("SELECT tube_ensure_exists('es-live', 1, 'id > 0')")
+                app.execute("SELECT tube_table_ensure_attached('es-live', 'own.item', 0)")
+                before = owners_and_rights(admin)
+                app.execute("ALTER EXTENSION pytube UPDATE TO 'any'; ALTER EXTENSION pytube UPDATE")
+                assert owners_and_rights(admin) == before
+                app.execute("INSERT INTO own.item VALUES (1), (-1)")
+                touched = app.execute('SELECT op, ids FROM "Shop 7"."es-live"').fetchall()
+                assert touched == [("I", [1])]
+
+
+async def test_a_worker_goes_on_after_a_restore_and_an_update(
+    extended: ExtensionServer, tmp_path: Path
+) -> None:
+    server, sink, events = extended.server, tmp_path / "sink.jsonl", list[Event]()
+    with (
+        server.database(installed=False, prepare=in_use) as source,
+        server.database(installed=False) as target,
+    ):
+        copy(server.postgres, source, target)
+        worker = Worker(parse(WORKER, environment={"DSN": target, "SINK": str(sink)}), on_event=events.append)
+        await worker.start()
+        try:
+            await wait_until_async(lambda: delivered(sink) == {1, 2}, what="what was dumped is delivered")
+            with open_session(target) as conn:
+                asleep = "SELECT count(*) FROM tube_sleeper WHERE tube = 'es-live'"
+                await wait_until_async(lambda: scalar(conn, asleep) == 4, what="all partitions sleep")
+                conn.execute("ALTER EXTENSION pytube UPDATE TO 'any'; ALTER EXTENSION pytube UPDATE")
+                conn.execute(f"INSERT INTO {TABLE} VALUES (3), (-3)")
+            await wait_until_async(lambda: delivered(sink) == {1, 2, 3}, what="and what comes later")
+        finally:
+            await worker.stop()
+        assert [event for event in events if isinstance(event, LeaderFenced)] == []
+
+
+def delivered(sink: Path) -> set[int]:
+    """The ids of the documents in a file."""
+    return {int(json.loads(line)["id"]) for line in sink.read_text().splitlines()} if sink.exists() else set()
 
 
 def test_its_versions_are_the_projects() -> None:

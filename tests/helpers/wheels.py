@@ -1,4 +1,4 @@
-"""The wheel of this repository, and environments to install it into."""
+"""The wheel and the sdist of this repository, and environments to install it into."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from tests.helpers.database import ROOT
 
 def build_wheel(folder: Path) -> Path:
     """Build it into a folder."""
+    return build(folder, "wheel")
+
+
+def build(folder: Path, target: str) -> Path:
+    """Build the `wheel` or the `sdist` into a folder."""
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)],
         cwd=ROOT,
         check=True,
         capture_output=True,
     )
-    (path,) = folder.glob("pytube_pg-*.whl")
+    (path,) = folder.glob("pytube_pg-*")
     return path
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,11 +12,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pytube import __version__
 from pytube.faults import Point
 from tests.helpers.armed import VARIABLE
 from tests.helpers.database import ROOT
 from tests.helpers.waiting import wait_until
-from tests.helpers.wheels import build_wheel
+from tests.helpers.wheels import build, build_wheel
 
 CONFIG = """
 [postgres]
@@ -41,8 +43,25 @@ def test_wheel_carries_sql_and_migrations(wheel: zipfile.ZipFile) -> None:
             path for path in (ROOT / folder).rglob("*") if path.suffix in {".sql", ".py", ".ini", ".mako"}
         ]
         expected |= {f"pytube/_resources/{path.relative_to(ROOT).as_posix()}" for path in files}
-    assert expected - carried == set()
+    needless = {name for name in expected if "/sql/extension/" in name or name.endswith("/sql/snapshot.sql")}
+    resources = {name for name in carried if name.startswith("pytube/_resources/")}
+    assert resources - expected == set()
+    assert expected - carried == needless
     assert not any(name.startswith("tests/") for name in carried)
+
+
+def test_an_sdist_has_what_makes_the_extension(tmp_path: Path) -> None:
+    shutil.unpack_archive(build(tmp_path, "sdist"), tmp_path)
+    (sources,) = tmp_path.glob("pytube_pg-*/sql")
+    made = []
+    for number, sql in enumerate((sources, ROOT / "sql")):
+        to = tmp_path / str(number)
+        subprocess.run(
+            ["make", "-C", str(sql), "install", f"EXTENSION_DIR={to}"], check=True, capture_output=True
+        )
+        made.append({path.name: path.read_bytes() for path in to.iterdir()})
+    assert made[0] == made[1]
+    assert any(name.endswith(f"--{__version__}.sql") for name in made[0])
 
 
 def test_the_variable_of_the_tests_is_in_no_file(wheel: zipfile.ZipFile) -> None:

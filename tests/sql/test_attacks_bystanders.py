@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.capture import TUBE, Conn, asked, make_tube, ops, pods, scalar
 from tests.helpers.terms import Claim, acquire
-from tests.sql.attackers import MALLORY, World
+from tests.sql.attackers import KEEPER, MALLORY, World
 
 # --- locks ----------------------------------------------------------------------------------------------
 
@@ -98,6 +98,26 @@ def test_an_enum_of_a_predicate_is_replaced_in_one_migration(world: World) -> No
     world.run(MALLORY, "INSERT INTO app.e VALUES (4, 'sent')")
     assert [keys for _, _, keys, _ in pods(world.admin, "enum") if keys] == [[2], [4]]
     world.run(MALLORY, "ALTER TABLE app.e DROP s", "DROP TYPE app.state")
+
+
+def test_a_view_keeps_no_partition_from_being_followed(world: World) -> None:
+    """Of a predicate that no longer fits: it can't be dropped."""
+    world.admin.execute("CREATE TABLE bank.whole (id bigint PRIMARY KEY, s integer) PARTITION BY LIST (id)")
+    world.admin.execute("ALTER TABLE bank.whole OWNER TO keeper; GRANT CREATE ON SCHEMA bank TO keeper")
+    make_tube(world.admin, "parts", predicate="s > 0")
+    world.admin.execute("SELECT tube_table_ensure_attached('parts', 'bank.whole', 0)")
+    passes = scalar(
+        world.admin, "SELECT oid::regproc::text FROM pg_proc WHERE proname LIKE 'parts\\_whole\\_passes%'"
+    )
+    world.run(MALLORY, f"CREATE VIEW evil.looks AS SELECT {passes}(1)")
+    world.run(
+        KEEPER,
+        "ALTER TABLE bank.whole ALTER s TYPE bigint",
+        "CREATE TABLE bank.part (id bigint NOT NULL, s bigint)",
+        "ALTER TABLE bank.whole ATTACH PARTITION bank.part FOR VALUES IN (1)",
+    )
+    of_part = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal AND tgrelid = 'bank.part'::regclass"
+    assert scalar(world.admin, of_part) > 0
 
 
 def test_no_other_column_leads_the_key_of_anothers_table(world: World) -> None:

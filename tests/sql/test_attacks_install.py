@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -12,6 +13,7 @@ from pytube.errors import PytubeError
 from tests.helpers.capture import Conn, scalar
 from tests.helpers.database import ROOT, TestServer, psql_file
 from tests.helpers.roles import as_role, database_name, drop_roles, roles
+from tests.helpers.waiting import wait_until
 
 pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
@@ -74,6 +76,49 @@ def test_an_owner_that_others_may_act_for(
         admin.execute(f"REVOKE {owner} FROM {name}".encode())
     install(any_bare_dsn, roles=ours)
     uninstall(any_bare_dsn)
+
+
+@pytest.mark.parametrize("attribute", ["", "LOGIN"])
+def test_an_owner_that_somebody_makes_meanwhile(
+    any_bare_dsn: str, mallory: tuple[Conn, Conn, str], attribute: str
+) -> None:
+    """In a transaction that ends when the installation waits for it."""
+    admin, own, _ = mallory
+    ours = f"ours_{database_name(any_bare_dsn)}"
+    if not attribute and admin.info.server_version < 160000:
+        pytest.skip("whoever may make roles may act for each of them at any time")
+    with ThreadPoolExecutor() as pool:
+        with own.transaction():
+            own.execute(f"CREATE ROLE {ours}_owner {attribute}".encode())
+            installation = pool.submit(install, any_bare_dsn, roles=ours)
+            wait_until(lambda: someone_waits(admin) or installation.done(), what="the installation waits")
+        refusal = f"the role {ours}_owner may log in" if attribute else "somebody may be able to act as it"
+        with pytest.raises(PytubeError, match=refusal):
+            installation.result()
+    assert scalar(admin, "SELECT to_regnamespace('tube')") is None
+
+
+@pytest.mark.parametrize("way", [install, uninstall])
+def test_a_schema_that_is_prepared_while_the_installation_waits(
+    any_bare_dsn: str, mallory: tuple[Conn, Conn, str], way: Callable[[str], object]
+) -> None:
+    """Anybody may hold the lock that installations take."""
+    admin, own, name = mallory
+    with ThreadPoolExecutor() as pool:
+        with own.transaction():
+            own.execute("SELECT pg_advisory_xact_lock(hashtextextended('pytube install tube', 0))")
+            waiting = pool.submit(way, any_bare_dsn)
+            wait_until(lambda: someone_waits(admin) or waiting.done(), what="it waits")
+            own.execute(PLANNED)
+        with pytest.raises(PytubeError, match=f"the schema tube belongs to {name}"):
+            waiting.result()
+    assert scalar(admin, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'struck%'") == 0
+
+
+def someone_waits(admin: Conn) -> bool:
+    """For a lock, in this database."""
+    of_this = "JOIN pg_stat_activity AS a USING (pid) WHERE NOT granted AND a.datname = current_database()"
+    return bool(scalar(admin, f"SELECT count(*) FROM pg_locks {of_this}"))
 
 
 def test_who_has_the_rights_of_the_owner_by_way_of_another_role(

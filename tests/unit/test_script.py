@@ -59,6 +59,7 @@ def test_a_page_is_its_includes() -> None:
         "psql/start.sql",
         "whose.sql",
         "psql/begin.sql",
+        "whose.sql",
         "remove.sql",
         "psql/end.sql",
     ]
