@@ -30,7 +30,8 @@ _ROLES = click.option(
 
 _HEAD = """\
 -- Installs pytube, or brings an older installation up to date, as `pytube install` does. Can be run again.
--- One statement, all or nothing, for any client: psql -v ON_ERROR_STOP=1 -f FILE DATABASE
+-- One statement, all or nothing, for any client; commit it where that is not done for you. With psql, which
+-- does so unless ~/.psqlrc says otherwise: psql -X -v ON_ERROR_STOP=1 -f FILE DATABASE
 -- Run it as the role that is to install: a superuser, or a role with CREATEROLE and CREATE on the database.
 """
 

@@ -242,18 +242,13 @@ def _capture_schema(schema: str) -> str:
     return name if len(name.encode()) < 64 else f"capture_{hashlib.md5(schema.encode()).hexdigest()}"  # noqa: S324
 
 
-def _filled(template: LiteralString, **values: str | sql.Composable) -> str:
-    """The template with texts as literals."""
-    return sql.SQL(template).format(**values).as_string()
-
-
 # --- autogenerate ---------------------------------------------------------------------------------
 
 _THERE: LiteralString = """
     SELECT l.tube, l.partitions, l.predicate, l.key_type::text, n.nspname::text, c.relname::text,
         coalesce(l.key_cols, ARRAY[l.id_col])::text[], l.shard, l.shards, coalesce(l.columns, '{{}}')::text[],
         l.replica, l.root, l.shard_by::text
-    FROM {tube_list}() WITH ORDINALITY AS l
+    FROM {s}.tube_list() WITH ORDINALITY AS l
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     ORDER BY l.ordinality
@@ -325,7 +320,7 @@ def _read_there(connection: sa.Connection, schema: str) -> dict[str, _There] | N
             "run a revision with op.install_tube(), or `pytube upgrade`"
         )
     found: dict[str, _There] = {}
-    rows = connection.execute(_text(_filled(_THERE, tube_list=sql.Identifier(schema, "tube_list"))))
+    rows = connection.execute(_text(queries.within(_THERE, schema).as_string()))
     for tube, partitions, predicate, key_type, place, relation, key, shard, shards, columns, *rest in rows:
         settings = {"partitions": partitions, "predicate": predicate or "", "key_type": key_type}
         there = found.setdefault(tube, _There(settings))

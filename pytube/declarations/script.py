@@ -32,6 +32,7 @@ _HEAD: Final = """\
 -- Only `pytube apply` waits for the lock of a table as long as --lock-timeout says, and names who holds it.
 -- Here a step gives up after half a minute or so. Writers don't queue behind either.
 \\set ON_ERROR_STOP on
+\\set AUTOCOMMIT on
 \\o /dev/null
 SET client_min_messages = error;
 """

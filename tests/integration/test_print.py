@@ -223,18 +223,18 @@ class Pair:
         (self.folder / "pytube.toml").write_text(text)
         return self.run(self.scripted, "apply", "--print", *options)
 
-    def psql(self, script: str, code: int = 0) -> str:
-        return psql(self.server, self.by(self.scripted), script, "-q", code=code)
+    def psql(self, script: str, *options: str, code: int = 0) -> str:
+        return psql(self.server, self.by(self.scripted), script, "-q", *options, code=code)
 
     def follow(self, text: str, *options: str) -> None:
-        """Both follow a file, and are the same then; the script is run twice."""
+        """Both follow a file, and are the same then; the script is run twice, once with another default."""
         before = state(self.postgres, self.scripted)
         script = self.printed(text, *options)
         assert state(self.postgres, self.scripted) == before
         self.run(self.applied, "apply", "--yes", *options)
         wanted = state(self.postgres, self.applied)
-        for _ in range(2):
-            assert self.psql(script) == ""
+        for default in ("off", "on"):
+            assert self.psql(script, "-v", f"AUTOCOMMIT={default}") == ""
             assert state(self.postgres, self.scripted) == wanted
         for dsn in (self.applied, self.scripted):
             assert self.run(dsn, "plan").splitlines()[-1] in ("nothing to do", NOTHING)

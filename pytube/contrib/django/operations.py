@@ -376,7 +376,7 @@ class Document(_Operation):
     def _undo(self, at: _At) -> None:
         with session() as connection:
             is_there = installed(connection, options().schema) is not None
-        if is_there:
+        if is_there or at.prints:
             self._bring(at, config_of({}) if self.before is None else self.config(self.before))
 
     def _bring(self, at: _At, config: Config) -> None:
