@@ -232,8 +232,12 @@ def _run_script(operations: Operations, text: str) -> None:
     """Run one statement as it is, as SQLAlchemy would look for parameters in it; or print it."""
     if operations.migration_context.as_sql:
         operations.migration_context.impl.static_output(text)
-    else:
+        return
+    try:
         operations.get_bind().exec_driver_sql(text, execution_options={"no_parameters": True})
+    except sa.exc.DBAPIError as error:
+        error.statement = None  # thousands of lines, which would be part of the message
+        raise
 
 
 def _capture_schema(schema: str) -> str:

@@ -61,8 +61,9 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     -- Without the context, which has the whole file.
     GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- again: it was rolled back
     RAISE EXCEPTION USING ERRCODE = SQLSTATE, MESSAGE = message,
-        DETAIL = pg_catalog.concat_ws(E'\\n', nullif(detail, ''), 'In ' || file),
+        DETAIL = concat_ws(E'\\n', nullif(detail, ''), 'In ' || file),
         HINT = coalesce(nullif(hint, ''), 'Nothing was changed.');
 END
 """

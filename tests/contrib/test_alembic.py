@@ -332,8 +332,11 @@ def test_outside_of_a_transaction_it_is_one_nevertheless(bare_dsn: str, tmp_path
     project.upgrade()
     assert project.rows("SELECT version_num FROM tube.tube_version")
     project.write("two", "with op.get_context().autocommit_block():\n    op.uninstall_tube()")
-    with pytest.raises(psycopg.errors.DependentObjectsStillExist):  # by its last statement
+    with pytest.raises(
+        sa.exc.DBAPIError, match="DependentObjectsStillExist"
+    ) as caught:  # by its last statement
         project.upgrade()
+    assert len(str(caught.value).splitlines()) < 10, "not the whole SQL"
     assert project.rows("SELECT version_num FROM tube.tube_version")
 
 
