@@ -115,10 +115,11 @@ def script(
 
 def _step(file: str, schema: str) -> str:
     """Runs a file within the statement; a migration unless it is recorded."""
-    text, variables = _read(file), {"schema": schema, "version": needed()}
+    text = _read(file)
+    variables: dict[str, str | int] = {"schema": schema, "version": needed()}
     if any(f":{quote}{name}{quote}" in text for name in _FOUND for quote in "'\""):
-        places = {name: place for place, name in enumerate(_FOUND, 1)}
-        text = substituted(text.replace("%", "%%"), variables | places, file)
+        variables |= {name: place for place, name in enumerate(_FOUND, 1)}
+        text = substituted(text.replace("%", "%%"), variables, file)
         return _filled(_RUN_FILLED, file=file, text=_dollars(text))
     code = _dollars(substituted(text, variables, file))
     folder, _, name = file.rpartition("/")

@@ -318,8 +318,8 @@ class _Run:
     def _do(self, step: Step) -> None:
         """One step, within its transaction."""
         attaches = step.action in (Action.ATTACH, Action.CHANGE, Action.DECLARE)
+        ((level,),) = self._at.rows(_SAID)
         if attaches:
-            ((level,),) = self._at.rows(_SAID)
             self._at.run(_SAY, level="error")
         for one in statements.of_step(step, self._plan, self._there):
             self._send(one)

@@ -205,7 +205,7 @@ def test_renamed_models_keep_their_tubes() -> None:
     assert declared.settings == {"live": {"partitions": 4, "predicate": "a"}}
     declared._applied("shop", DetachTube("live", "Item"))
     declared._applied("shop", DetachTube("live", "Purchase"))
-    assert declared.attached == declared.settings == {}
+    assert (declared.attached, declared.settings) == ({}, {})
 
 
 def test_other_databases_are_left_alone(empty: Project, servers: Servers) -> None:
