@@ -2,12 +2,13 @@
 DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
--- What follows is done with the rights of the installing role, as it was before prepare.sql.
+-- What follows is done with the rights of the installing role, and settings are as they were before prepare.sql.
 DO $$
 BEGIN
     IF current_setting('role') <> current_setting('pytube.install_role') THEN -- an extension's script may not set any
         PERFORM set_config('role', current_setting('pytube.install_role'), true);
     END IF;
+    PERFORM set_config('check_function_bodies', current_setting('pytube.install_bodies'), true);
 END
 $$;
 

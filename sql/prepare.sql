@@ -1,8 +1,6 @@
 -- The preparation of tables and functions: the roles, and the schemas with their owner, who makes all that follows up
 -- to finish.sql. When it refuses, nothing was changed.
 SET LOCAL pytube.install_version = :'version';
--- A function may call one of a later file.
-SET LOCAL check_function_bodies = off;
 
 -- Refused: an old server, a schema that holds something else, an installation that is newer than these files.
 DO $$
@@ -51,7 +49,10 @@ BEGIN
         END IF;
     END IF;
     PERFORM set_config('pytube.install_before', coalesce(before, ''), true),
-        set_config('pytube.install_role', current_setting('role'), true);
+        set_config('pytube.install_role', current_setting('role'), true),
+        set_config('pytube.install_bodies', current_setting('check_function_bodies'), true),
+        -- A function may call one of a later file.
+        set_config('check_function_bodies', 'off', true);
 END
 $$;
 

@@ -28,6 +28,13 @@ _ROLES = click.option(
     "or the schema's name]",
 )
 
+_HEAD = """\
+-- Installs pytube, or brings an older installation up to date, as `pytube install` does. Can be run again.
+-- One statement, all or nothing, for any client; commit it where that is not done for you. With psql, which
+-- does so unless ~/.psqlrc says otherwise: psql -X -v ON_ERROR_STOP=1 -f FILE DATABASE
+-- Run it as the role that is to install: a superuser, or a role with CREATEROLE and CREATE on the database.
+"""
+
 
 @click.command()
 @_ROLES
@@ -35,7 +42,7 @@ _ROLES = click.option(
     "--print",
     "is_printed",
     is_flag=True,
-    help="Print the SQL, a script for psql, and run nothing; needs no database.",
+    help="Print the SQL, one statement for any client, and run nothing; needs no database.",
 )
 @json_option
 @database_options(unless="is_printed")
@@ -43,7 +50,7 @@ def install(database: Database, roles: str | None, is_printed: bool, as_json: bo
     """Install or upgrade pytube in the database."""
     if is_printed:
         refuse_json(as_json=as_json)
-        click.echo(database_install.script(database.schema, roles), nl=False)
+        click.echo(_HEAD + database_install.script(schema=database.schema, roles=roles), nl=False)
     else:
         _install("install", database, roles, as_json=as_json)
 

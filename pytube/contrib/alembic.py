@@ -10,7 +10,6 @@ import hashlib
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, LiteralString, Self
 
@@ -23,14 +22,14 @@ from alembic.runtime.migration import MigrationContext
 from alembic.util import DispatchPriority
 from psycopg import sql
 from pydantic import Field, ValidationError, model_validator
-from sqlalchemy.engine.interfaces import AdaptedConnection
 
 from pytube.config.names import TableName, quoted, table_name
 from pytube.config.section import MOST_PARTITIONS, Section, Table, key_path
 from pytube.config.tubes import Attached, AttachmentConfig, attachments
-from pytube.db.install import ROLES, contents, substituted
-from pytube.db.version import VERSION_TABLE, needed, sql_dir
+from pytube.db.install import script
+from pytube.db.version import installed_by, needed, state
 from pytube.errors import ConfigError, InvalidShard, SchemaMismatch
+from pytube.tubes import queries
 
 KeyType = Literal["bigint", "uuid", "text"]
 
@@ -45,14 +44,16 @@ def include_name(name: str | None, type_: str, _parents: object, *, schema: str 
 def sync_tubes(ctx: MigrationContext, **_: object) -> None:
     """Have capture follow each revision: for `context.configure(on_version_apply=sync_tubes)`.
 
-    Does nothing where pytube is not installed, or the role may not attach tables.
+    Does nothing where pytube is not installed, or the role may not attach tables; or where it is a superuser,
+    and another role may have put code into the schema.
     """
     schema = _schema_of(ctx.opts)
     body = sql.SQL(
-        "BEGIN IF EXISTS (SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n "
+        "BEGIN IF EXISTS (SELECT FROM ({}) AS s (is_there, stranger) WHERE is_there AND stranger IS NULL) "
+        "AND EXISTS (SELECT FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n "
         "ON n.oid = p.pronamespace WHERE n.nspname = {} AND p.proname = 'tube_sync' "
         "AND pg_catalog.has_function_privilege(p.oid, 'EXECUTE')) THEN PERFORM {}(); END IF; END"
-    ).format(schema, sql.Identifier(schema, "tube_sync"))
+    ).format(state(schema), schema, sql.Identifier(schema, "tube_sync"))
     ctx.execute(_text(sql.SQL("DO {}").format(body.as_string()).as_string()))
 
 
@@ -101,7 +102,7 @@ class TubeOp(MigrateOperation):
     def install_tube(cls, operations: Operations, schema: str = "tube", roles: str | None = None) -> None:
         """Install pytube's SQL into `schema`, or bring it to the version of this package.
 
-        `roles` is the prefix of the roles' names; None: the schema's name.
+        `roles` is the prefix of the roles' names; None: the schema's name, or the earlier prefix.
         """
         operations.invoke(cls("install_tube", schema=schema, roles=roles))
 
@@ -182,27 +183,29 @@ def _written(table: TableName) -> str:
     return ".".join(name if re.fullmatch("[a-z_][a-z0-9_]*", name) else quoted(name) for name in table)
 
 
+_STATEMENTS: Final = {
+    "create_tube": queries.ENSURE_EXISTS,
+    "drop_tube": queries.DROP,
+    "attach_tube": queries.ATTACH,
+    "detach_tube": queries.DETACH,
+}
+
+
 @Operations.implementation_for(TubeOp)
 def _run(operations: Operations, operation: TubeOp) -> None:
-    given = dict(operation.given)
-    schema = given.pop("schema", "tube")
+    given = dict(operation.arguments)
+    schema = given["schema"]
     match operation.name:
         case "install_tube":
-            _run_text(operations, _page("install.sql", schema, given.get("roles", schema)))
+            _run_script(operations, script(schema=schema, roles=given.get("roles")))
         case "uninstall_tube":
-            _run_text(operations, _page("uninstall.sql", schema, force="force" in given))
-        case "create_tube":
-            operations.execute(_call(schema, "tube_ensure_exists", **given))
-        case "drop_tube":
-            operations.execute(_call(schema, "tube_drop", **given))
-        case "attach_tube":
-            key = given.pop("key", None)
-            given["tbl"] = given.pop("table")
-            given |= {"id_col": key} if isinstance(key, str) else {"key_cols": key}
-            operations.execute(_call(schema, "tube_table_ensure_attached", **given))
-        case "detach_tube":
-            named = {"in_tube": given["tube"], "in_tbl": given["table"]}
-            operations.execute(_call(schema, "tube_table_ensure_detached", **named))
+            _run_script(operations, script("uninstall.sql", schema, force=given.get("force", False)))
+        case name:
+            if name == "attach_tube":
+                key = given.pop("key")
+                is_several = isinstance(key, list)
+                given |= {"id_col": None if is_several else key, "key_cols": key if is_several else None}
+            operations.execute(_text(queries.text(_STATEMENTS[name], schema, {"force": False, **given})))
 
 
 @renderers.dispatch_for(TubeOp)
@@ -220,45 +223,21 @@ def _render(context: AutogenContext, operation: TubeOp) -> list[str]:
 # --- SQL, which runs now, or is printed for later -------------------------------------------------
 
 
-def _call(schema: str, function: str, **arguments: object) -> sa.TextClause:
-    """A call of a function; None: it has its default."""
-    given = [
-        sql.SQL("{} => {}").format(sql.SQL(name), _literal(value))
-        for name, value in arguments.items()
-        if value is not None
-    ]
-    return _text(
-        sql.SQL("SELECT {}({})")
-        .format(sql.Identifier(schema, function), sql.SQL(", ").join(given))
-        .as_string()
-    )
-
-
-def _literal(value: object) -> sql.Composable:
-    if isinstance(value, list):
-        return sql.SQL("ARRAY[{}]::pg_catalog.name[]").format(sql.SQL(", ").join(map(sql.Literal, value)))
-    return sql.Literal(value)
-
-
 def _text(statement: str) -> sa.TextClause:
     """A statement that has no parameters."""
     return sa.text(statement.replace(":", r"\:"))
 
 
-def _run_text(operations: Operations, text: str) -> None:
-    """Run statements as one message, which is a transaction if there is none; or print them."""
+def _run_script(operations: Operations, text: str) -> None:
+    """Run one statement as it is, as SQLAlchemy would look for parameters in it; or print it."""
     if operations.migration_context.as_sql:
         operations.migration_context.impl.static_output(text)
         return
-    connection = operations.get_bind()
-    connection.exec_driver_sql("SELECT 1")  # asyncpg's transaction begins with the first statement
-    driver: Any = connection.connection.dbapi_connection
-    if isinstance(driver, AdaptedConnection):
-        driver.run_async(lambda session: session.execute(text))
-        return
-    # Not by SQLAlchemy, which looks for parameters in it.
-    with closing(connection.connection.cursor()) as cursor:
-        cursor.execute(text)
+    try:
+        operations.get_bind().exec_driver_sql(text, execution_options={"no_parameters": True})
+    except sa.exc.DBAPIError as error:
+        error.statement = None  # thousands of lines, which would be part of the message
+        raise
 
 
 def _capture_schema(schema: str) -> str:
@@ -267,61 +246,13 @@ def _capture_schema(schema: str) -> str:
     return name if len(name.encode()) < 64 else f"capture_{hashlib.md5(schema.encode()).hexdigest()}"  # noqa: S324
 
 
-_BEFORE: LiteralString = """\
-SELECT pg_catalog.set_config('pytube.before_path', pg_catalog.current_setting('search_path'), true),
-    pg_catalog.set_config('pytube.before_bodies', pg_catalog.current_setting('check_function_bodies'), true),
-    pg_catalog.set_config('pytube.install_schema', {schema}, true),
-    pg_catalog.set_config('pytube.install_roles', {roles}, true),
-    pg_catalog.set_config('pytube.install_force', {force}, true),
-    pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-"""
-_AFTER: Final = """\
-SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('pytube.before_path'), true),
-    pg_catalog.set_config('check_function_bodies', pg_catalog.current_setting('pytube.before_bodies'), true);
-"""
-_UNLESS_RECORDED: LiteralString = """
-BEGIN
-    IF (SELECT coalesce(max(version_num), '') < {revision} FROM {table}) THEN
-        EXECUTE {text};
-    END IF;
-END
-"""
-
-
-def _page(page: str, schema: str, roles: str = "", *, force: bool = False) -> str:
-    """The files of a page as one text, for a transaction; the settings are as before then.
-
-    `roles`: the prefix of the roles' names; refused if the installation has another; empty: no file names
-    them.
-    """
-    variables = {"schema": schema, "version": needed(), "roles": roles, "capture": _capture_schema(schema)}
-    variables |= {f"role_{kind}": f"{roles}_{kind}" for kind in ROLES}
-    parts = [_filled(_BEFORE, schema=schema, roles=roles, force=str(force))]
-    for file in contents(page):
-        folder, _, name = file.rpartition("/")
-        if folder == "psql":
-            continue
-        text = substituted((sql_dir() / file).read_text(encoding="utf-8"), variables, file)
-        if folder == "migrations":
-            version = sql.Identifier(schema, VERSION_TABLE)
-            body = _filled(_UNLESS_RECORDED, revision=name.split("_")[0], table=version, text=text)
-            text = _filled("DO {body};\n", body=body)
-        parts.append(text)
-    return "\n".join([*parts, _AFTER])
-
-
-def _filled(template: LiteralString, **values: str | sql.Composable) -> str:
-    """The template with texts as literals."""
-    return sql.SQL(template).format(**values).as_string()
-
-
 # --- autogenerate ---------------------------------------------------------------------------------
 
 _THERE: LiteralString = """
     SELECT l.tube, l.partitions, l.predicate, l.key_type::text, n.nspname::text, c.relname::text,
         coalesce(l.key_cols, ARRAY[l.id_col])::text[], l.shard, l.shards, coalesce(l.columns, '{{}}')::text[],
         l.replica, l.root, l.shard_by::text
-    FROM {tube_list}() WITH ORDINALITY AS l
+    FROM {s}.tube_list() WITH ORDINALITY AS l
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     ORDER BY l.ordinality
@@ -384,18 +315,16 @@ def _declared(context: AutogenContext) -> dict[str, MetadataTube]:
 
 def _read_there(connection: sa.Connection, schema: str) -> dict[str, _There] | None:
     """The tubes by name; None: pytube is not installed."""
-    table = sql.Identifier(schema, VERSION_TABLE)
-    is_there = _filled("SELECT pg_catalog.to_regclass({name}) IS NOT NULL", name=table.as_string())
-    if not connection.scalar(_text(is_there)):
+    version = installed_by(lambda query: connection.execute(_text(query.as_string())).fetchall(), schema)
+    if version is None:
         return None
-    version = connection.scalar(_text(_filled("SELECT max(version_num) FROM {table}", table=table)))
     if version != needed():
         raise SchemaMismatch(
             f"the SQL in the schema {schema!r} is of version {version}, and this package needs {needed()}; "
             "run a revision with op.install_tube(), or `pytube upgrade`"
         )
     found: dict[str, _There] = {}
-    rows = connection.execute(_text(_filled(_THERE, tube_list=sql.Identifier(schema, "tube_list"))))
+    rows = connection.execute(_text(queries.within(_THERE, schema).as_string()))
     for tube, partitions, predicate, key_type, place, relation, key, shard, shards, columns, *rest in rows:
         settings = {"partitions": partitions, "predicate": predicate or "", "key_type": key_type}
         there = found.setdefault(tube, _There(settings))

@@ -7,9 +7,9 @@ this module does what the files in `sql/psql/` do. All other files are plain SQL
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import Final, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -17,7 +17,7 @@ from pydantic import SecretStr
 
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translate, translated
-from pytube.db.version import installed, needed, refuse_newer, sql_dir
+from pytube.db.version import VERSION_TABLE, installed, needed, refuse_newer, sql_dir
 from pytube.errors import PytubeError, UsageError, how_to_install
 
 ROLES = ("owner", "admin", "worker", "writer", "monitor")
@@ -36,10 +36,55 @@ _VARIABLE = re.compile(
 """A variable, or a stretch in which psql looks for none. Block comments and E'' do not occur in the files."""
 
 
-_HEAD: Final = """\
--- Installs pytube, or brings an older installation up to date, as `pytube install` does. Can be run again.
--- For psql, which needs no other file: psql -f FILE DATABASE. One transaction, or part of the caller's.
--- Run it as the role that is to install: a superuser, or a role with CREATEROLE and CREATE on the database.
+_FOUND: Final = ("roles", "capture", *(f"role_{kind}" for kind in ROLES))
+"""The variables that `whose.sql` finds out, in the order of `names` below, which `format` puts in."""
+
+_ONE: LiteralString = """\
+DO {body};
+"""
+_BODY: LiteralString = """
+DECLARE
+    path CONSTANT pg_catalog.text := pg_catalog.current_setting('search_path');
+    file pg_catalog.text;
+    names pg_catalog.text[];
+    message pg_catalog.text;
+    detail pg_catalog.text;
+    hint pg_catalog.text;
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    PERFORM set_config('pytube.install_schema', {schema}, true),
+        set_config('pytube.install_roles', {roles}, true),
+        set_config('pytube.install_force', {force}, true);
+{steps}
+    PERFORM set_config('search_path', path, true);
+    RAISE NOTICE '%', pg_catalog.current_setting('pytube.install_report');
+EXCEPTION WHEN OTHERS THEN
+    -- Without the context, which has the whole file.
+    GET STACKED DIAGNOSTICS message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true); -- again: it was rolled back
+    RAISE EXCEPTION USING ERRCODE = SQLSTATE, MESSAGE = message,
+        DETAIL = concat_ws(E'\\n', nullif(detail, ''), 'In ' || file),
+        HINT = coalesce(nullif(hint, ''), 'Nothing was changed.');
+END
+"""
+_NAMES: LiteralString = """
+    names := ARRAY[current_setting('pytube.install_roles'), current_setting('pytube.install_capture')]
+        || ARRAY(SELECT current_setting('pytube.install_roles') || '_' || k.kind
+            FROM unnest({kinds}::text[]) WITH ORDINALITY AS k (kind, place) ORDER BY k.place);
+"""
+_RUN: LiteralString = """
+    file := {file};
+    EXECUTE {text};
+"""
+_RUN_FILLED: LiteralString = """
+    file := {file};
+    EXECUTE format({text}, VARIADIC names);
+"""
+_RUN_ONCE: LiteralString = """
+    file := {file};
+    IF (SELECT coalesce(max(version_num), '') < {revision} FROM ONLY {table}) THEN
+        EXECUTE {text};
+    END IF;
 """
 
 
@@ -52,20 +97,49 @@ def contents(page: str) -> list[str]:
     return _INCLUDED.findall(_read(page))
 
 
-def script(schema: str = "tube", roles: str | None = None) -> str:
-    """`install.sql` as one file for psql; arguments as of `install`. Needs no database, and runs nothing."""
-    page = _read("install.sql")
-    settings = f"\\set schema {_psql_quoted(schema)}\n"
-    if roles is not None:
-        settings += f"\\set roles {_psql_quoted(roles)}\n"
-    body = page[page.index("\\set version") :]
-    return _HEAD + settings + _INCLUDED.sub(lambda line: _read(line[1]).rstrip("\n"), body)
+def script(
+    page: str = "install.sql", schema: str = "tube", roles: str | None = None, *, force: bool = False
+) -> str:
+    """A page as one statement of SQL, for any client; arguments as of `run_page`.
+
+    All or nothing: a transaction, or part of the caller's, whose settings it leaves as they are. A notice
+    reports. Making it needs no database.
+    """
+    files = dict.fromkeys(file for file in contents(page) if not file.startswith("psql/"))
+    steps = [_step(file, schema) for file in files]
+    steps.insert(1, _filled(_NAMES, kinds=list(ROLES)))  # by whose.sql
+    given = {"schema": schema, "roles": roles or "", "force": str(force)}
+    body = _filled(_BODY, **given, steps=sql.SQL("\n".join(steps)))
+    return _filled(_ONE, body=_dollars(body))
 
 
-def _psql_quoted(text: str) -> str:
-    """As an argument of psql's own commands, on one line."""
-    escaped = text.replace("\\", r"\\").replace("'", "''").replace("\n", r"\n").replace("\r", r"\r")
-    return f"'{escaped}'"
+def _step(file: str, schema: str) -> str:
+    """Runs a file within the statement; a migration unless it is recorded."""
+    text = _read(file)
+    variables: dict[str, str | int] = {"schema": schema, "version": needed()}
+    if any(f":{quote}{name}{quote}" in text for name in _FOUND for quote in "'\""):
+        variables |= {name: place for place, name in enumerate(_FOUND, 1)}
+        text = substituted(text.replace("%", "%%"), variables, file)
+        return _filled(_RUN_FILLED, file=file, text=_dollars(text))
+    code = _dollars(substituted(text, variables, file))
+    folder, _, name = file.rpartition("/")
+    if folder != "migrations":
+        return _filled(_RUN, file=file, text=code)
+    table = sql.Identifier(schema, VERSION_TABLE)
+    return _filled(_RUN_ONCE, file=file, text=code, revision=name.split("_")[0], table=table)
+
+
+def _filled(template: LiteralString, **values: str | list[str] | sql.Composable) -> str:
+    """The template with values as literals."""
+    return sql.SQL(template).format(**values).as_string()
+
+
+def _dollars(text: str) -> sql.SQL:
+    """A literal in which people can read the text."""
+    tag = "pytube"
+    while f"${tag}$" in text:
+        tag += "_"
+    return sql.SQL(f"${tag}${text}${tag}$")
 
 
 def run_page(
@@ -142,8 +216,11 @@ def run_file(connection: psycopg.Connection, file: str, variables: dict[str, str
         raise ScriptError(f"{sql_dir() / file}{line}: {describe(error)}") from error
 
 
-def substituted(text: str, variables: dict[str, str], file: str = "") -> str:
-    """`text` with each `:"name"` and `:'name'` replaced as psql does: not in quotes, bodies and comments."""
+def substituted(text: str, variables: Mapping[str, str | int], file: str = "") -> str:
+    """`text` with each `:"name"` and `:'name'` replaced as psql does: not in quotes, bodies and comments.
+
+    A number as the value stands for this argument of `format`.
+    """
 
     def value(match: re.Match[str]) -> str:
         name = match["name"]
@@ -151,8 +228,10 @@ def substituted(text: str, variables: dict[str, str], file: str = "") -> str:
             return match[0]
         if name not in variables:
             raise ScriptError(f"{file}: there is no variable {match[0]}")
-        kind = sql.Identifier if match["quote"] == '"' else sql.Literal
-        return kind(variables[name]).as_string()
+        found, is_name = variables[name], match["quote"] == '"'
+        if isinstance(found, int):
+            return f"%{found}${'I' if is_name else 'L'}"
+        return (sql.Identifier if is_name else sql.Literal)(found).as_string()
 
     return _VARIABLE.sub(value, text)
 

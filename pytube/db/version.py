@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -51,18 +53,22 @@ def installed(connection: psycopg.Connection, schema: str) -> str | None:
         SchemaMismatch: the session is a superuser's, and the schema may contain another role's code.
     """
     with translated():
-        found = connection.execute(_state(schema)).fetchone()
-        if not _is_readable(found, schema):
-            return None
-        version: str | None
-        ((version,),) = connection.execute(_recorded(schema)).fetchall()
-    return version
+        return installed_by(lambda query: connection.execute(query).fetchall(), schema)
+
+
+def installed_by(rows: Callable[[sql.Composed], Sequence[Any]], schema: str) -> str | None:
+    """As `installed`, over a session of any kind; `rows` gives those of a query."""
+    found = rows(state(schema))
+    if not _is_readable(found[0] if found else None, schema):
+        return None
+    ((version,),) = rows(_recorded(schema))
+    return version if version is None else str(version)
 
 
 async def installed_async(connection: psycopg.AsyncConnection, schema: str) -> str | None:
     """As `installed`, for a worker."""
     with translated():
-        cursor = await connection.execute(_state(schema))
+        cursor = await connection.execute(state(schema))
         if not _is_readable(await cursor.fetchone(), schema):
             return None
         cursor = await connection.execute(_recorded(schema))
@@ -90,8 +96,9 @@ async def check_async(connection: psycopg.AsyncConnection, schema: str) -> None:
     _compare(await installed_async(connection, schema), schema)
 
 
-def _state(schema: str) -> sql.Composed:
-    """Whether the table of versions is there; of a superuser, who else may have put code into the schema.
+def state(schema: str) -> sql.Composed:
+    """The query whether the table of versions is there; of a superuser, who else may have put code into the
+    schema; and its owner. No row: there is no schema.
 
     Whoever may create schemas can prepare one of this name, and what a superuser calls there runs with all
     rights.
@@ -110,7 +117,7 @@ def _state(schema: str) -> sql.Composed:
 
 
 def _is_readable(state: TupleRow | None, schema: str) -> bool:
-    """Whether there is a table of versions, by what `_state` gives."""
+    """Whether there is a table of versions, by what `state` gives."""
     if state is None:
         return False
     exists, stranger, owner = state

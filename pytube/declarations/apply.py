@@ -45,6 +45,7 @@ _log = Logger("pytube.declarations")
 
 # Postgres' notices about a manual attachment: the plan has shown them, or a relation is made that way.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
+_SAID: Final = "SELECT pg_catalog.current_setting('client_min_messages')"
 _HAS_RECORDS: Final = "SELECT s.count FROM {s}.outbox_stats() AS s WHERE s.outbox = %(name)s"
 _BACKFILLED: Final = """
     SELECT DISTINCT n.nspname, c.relname FROM {s}.tube_backfill_list(%(name)s) AS l
@@ -317,12 +318,13 @@ class _Run:
     def _do(self, step: Step) -> None:
         """One step, within its transaction."""
         attaches = step.action in (Action.ATTACH, Action.CHANGE, Action.DECLARE)
+        ((level,),) = self._at.rows(_SAID)
         if attaches:
             self._at.run(_SAY, level="error")
         for one in statements.of_step(step, self._plan, self._there):
             self._send(one)
         if attaches:
-            self._at.run(_SAY, level="warning")
+            self._at.run(_SAY, level=level)
 
     def _send(self, one: Statement) -> list[tuple[Any, ...]]:
         arguments = {

@@ -8,13 +8,9 @@ stay in it even when they are done.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from inspect import cleandoc
 from typing import Final
 
-import psycopg
 from psycopg import sql
-from psycopg.abc import Buffer
-from psycopg.adapt import Dumper
 
 from pytube.config.names import TableName
 from pytube.counts import printable
@@ -25,7 +21,6 @@ from pytube.declarations.statements import Statement
 from pytube.errors import UsageError
 from pytube.outbox import queries as outbox_queries
 from pytube.tubes import queries
-from pytube.tubes.queries import within
 
 _HEAD: Final = """\
 -- What `pytube apply` would do now, for psql: psql -f FILE DATABASE. Each step is a separate transaction.
@@ -37,6 +32,7 @@ _HEAD: Final = """\
 -- Only `pytube apply` waits for the lock of a table as long as --lock-timeout says, and names who holds it.
 -- Here a step gives up after half a minute or so. Writers don't queue behind either.
 \\set ON_ERROR_STOP on
+\\set AUTOCOMMIT on
 \\o /dev/null
 SET client_min_messages = error;
 """
@@ -89,23 +85,12 @@ def script(
     yield _END
 
 
-class _Regclass(Dumper):
-    """A table, by its name."""
-
-    def dump(self, obj: TableName) -> Buffer:
-        return sql.Literal(obj.sql).as_bytes() + b"::pg_catalog.regclass"
-
-    quote = dump
-
-
 class _Printer:
     """Writes statements of one installation with their arguments in place."""
 
     def __init__(self, declarations: Declarations, there: There) -> None:
         self._at = declarations
         self._there = there
-        self._cursor = psycopg.ClientCursor(declarations.connection)
-        self._cursor.adapters.register_dumper(TableName, _Regclass)
 
     def section(self, plan: Plan, *, backfill: bool) -> Iterator[str]:
         """All about one document, tube or outbox."""
@@ -186,8 +171,7 @@ class _Printer:
         return self._text(Statement(query, arguments), r" \gexec")
 
     def _text(self, one: Statement, ending: str = ";") -> str:
-        query = within(cleandoc(one.query), self._at.schema)
-        return self._cursor.mogrify(query, dict(one.arguments)) + ending
+        return queries.text(one.query, self._at.schema, one.arguments) + ending
 
 
 def _literal(text: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import cleandoc
 from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
+
+from pytube.config.names import TableName
 
 ENSURE_EXISTS = """
     SELECT {s}.tube_ensure_exists(%(tube)s, %(partitions)s, %(predicate)s, %(key_type)s::pg_catalog.regtype)
@@ -147,3 +150,15 @@ def timed(
 def within(query: LiteralString, schema: str) -> sql.Composed:
     """The statement for pytube's SQL in `schema`."""
     return sql.SQL(query).format(s=sql.Identifier(schema))
+
+
+def text(query: LiteralString, schema: str, arguments: Mapping[str, object]) -> str:
+    """The statement with its arguments in place, for whoever sends it without a session of psycopg."""
+    values = {name: _literal(value) for name, value in arguments.items()}
+    return within(cleandoc(query), schema.replace("%", "%%")).as_string() % values
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, TableName):
+        return f"{_literal(value.sql)}::pg_catalog.regclass"
+    return sql.Literal(value).as_string().strip()

@@ -139,10 +139,13 @@ def test_migrate_backwards(migrated: Project) -> None:
         ("tickets", "uuid"),
     ]
     assert migrated.tubes[0][6] == ["customer_id", "id", "status"]
-    migrated.manage("migrate", "shop", "0002")
+    assert "document orders: takes away: " in migrated.manage("migrate", "shop", "0002")
     assert [row[0] for row in migrated.tubes] == ["orders-live"]
     migrated.session.execute("SELECT tube.tube_ensure_exists('mine')")
+    migrated.session.execute("INSERT INTO shop_customer VALUES (1, 'Ada')")
+    migrated.session.execute("INSERT INTO \"Shop Orders\" (status, note, customer_id) VALUES ('new', '', 1)")
     said = migrated.manage("migrate", "shop", "0001")
+    assert "what is left in tube orders-live is dropped with it: " in said
     assert "pytube's SQL stays, with its tubes and outboxes: mine" in said
     assert [row[0] for row in migrated.tubes] == ["mine"]
     migrated.manage("migrate", "shop", "0002")
@@ -193,13 +196,16 @@ def test_a_role_that_is_no_superuser(empty: Project) -> None:
 
 def test_renamed_models_keep_their_tubes() -> None:
     declared = checks._Declared()
-    declared._applied("shop", AttachTube("live", "Order"))
+    declared._applied("shop", AttachTube("live", "Order", partitions=2, predicate=" a "))
     declared._applied("shop", AttachTube("live", "mail.Letter"))
     declared._applied("shop", migrations.RenameModel("Order", "Purchase"))
     assert list(declared.attached) == [("live", "mail", "letter"), ("live", "shop", "purchase")]
     declared._applied("mail", migrations.DeleteModel("Letter"))
+    declared._applied("shop", AttachTube("live", "Item", partitions=4))
+    assert declared.settings == {"live": {"partitions": 4, "predicate": "a"}}
+    declared._applied("shop", DetachTube("live", "Item"))
     declared._applied("shop", DetachTube("live", "Purchase"))
-    assert declared.attached == {}
+    assert (declared.attached, declared.settings) == ({}, {})
 
 
 def test_other_databases_are_left_alone(empty: Project, servers: Servers) -> None:
@@ -216,6 +222,7 @@ def test_the_check_finds_drift(migrated: Project, tmp_path: Path) -> None:
     file = tmp_path / "pytube.toml"
     file.write_text(FILE)
     environment = {"SHOP_CONFIG": str(file)}
+    migrated.session.execute("SELECT tube.tube_ensure_exists('Shop Orders')")  # like a table
     assert "no issues" in migrated.check(environment)
     migrated.session.execute("SELECT tube.tube_table_ensure_detached('orders-live', '\"Shop Orders\"')")
     file.write_text(FILE.replace(', "note"', ""))
@@ -224,9 +231,11 @@ def test_the_check_finds_drift(migrated: Project, tmp_path: Path) -> None:
     assert "document.orders is not as it is declared; to be done: " in found
     assert "HINT: `pytube plan orders` shows more" in found
     migrated.session.execute("SELECT tube.tube_table_ensure_attached('orders-live', '\"Shop Orders\"', 0, 8)")
+    migrated.session.execute("SELECT tube.tube_ensure_exists('orders-live', 1, '')")
     migrated.session.execute("SELECT tube.tube_table_ensure_detached('orders', '\"Shop Orders\"')")
     found = migrated.check()
     assert "is attached to tube orders-live in another way than a migration declares" in found
+    assert "changes it: predicate none -> status <> '100%'" in found
     assert "shards 0 to 7 -> 0 to 15; columns that count all -> customer_id, status" in found
     assert (
         "document.orders is not as it is declared; to be done: attach public.Shop Orders to orders" in found

@@ -31,6 +31,7 @@ type = "jsonl"
 table = "public.notes"
 fields = ["id", "body"]
 """
+THEIRS = ["public", "50s", "log", "0"]
 LEFT = """
     SELECT (SELECT count(*) FROM tube_list()) + (SELECT count(*) FROM outbox_list())
         + (SELECT count(*) FROM pg_trigger WHERE tgrelid = 'public.notes'::regclass)
@@ -50,13 +51,13 @@ def theirs(dsn: str) -> Any:
         dsn,
         row_factory=dict_row,
         cursor_factory=psycopg.ClientCursor,
-        options="-c search_path=public -c statement_timeout=50s",
+        options="-c search_path=public -c statement_timeout=50s -c client_min_messages=log",
     ) as session:
         yield session
 
 
 def settings(session: psycopg.Connection[Any]) -> list[Any]:
-    names = ("search_path", "statement_timeout")
+    names = ("search_path", "statement_timeout", "client_min_messages", "lock_timeout")
     rows = [session.execute("SELECT current_setting(%s) AS value", [name]).fetchone() for name in names]
     return [row and row["value"] for row in rows]
 
@@ -75,7 +76,7 @@ def test_all_of_it_is_part_of_the_transaction(notes: Conn, theirs: psycopg.Conne
         (plan,) = survey(config, session, "tube", ["notes"], [Kind.DOCUMENT])
         assert plan.state is State.APPLIED
         assert {one.tube for one in tubes.list()} == {"live", "notes"}
-    assert settings(theirs) == ["public", "50s"]
+    assert settings(theirs) == THEIRS
     assert scalar(notes, LEFT) == 0
     theirs.rollback()
     assert scalar(notes, LEFT) == 0
@@ -103,7 +104,7 @@ def test_an_error_leaves_the_transaction_usable(
         other.execute("LOCK TABLE public.notes")
         with pytest.raises(LockBusy), borrowed(theirs) as session:
             Tubes(session).detach("live", "public.notes", limit=1.0)
-    assert settings(theirs) == ["public", "50s"]
+    assert settings(theirs) == THEIRS
     theirs.commit()
     assert scalar(notes, "SELECT count(*) FROM public.notes") == 1
 

@@ -84,7 +84,9 @@ def test_the_printed_install_is_the_install(
         printed = run("install", "--print", "--roles", ours[1]).stdout
         assert "installed: version " in psql(any_server, ours[0], printed)
         assert installed(postgres, *ours) == wanted
-        psql(any_server, ours[0], printed, "-1")
+        asked = "SELECT 'after', current_setting('search_path'), current_setting('check_function_bodies');"
+        within = f"BEGIN; SET search_path = public;\n{printed}{asked}\nCOMMIT;"
+        assert "after|public|on" in psql(any_server, ours[0], within, "-At", "-v", "ON_ERROR_STOP=1")
         assert installed(postgres, *ours) == wanted, "twice is the same as once"
         psql(any_server, other[0], run("install", "--print").stdout)
         assert installed(postgres, *other) == wanted, "over another one, it finds its roles"
@@ -102,16 +104,19 @@ def test_strange_names_are_printed(any_server: TestServer, any_bare_dsn: str) ->
 def test_a_refused_one_changes_nothing(any_server: TestServer, any_bare_dsn: str) -> None:
     with psycopg.connect(any_bare_dsn) as conn:
         conn.execute("CREATE SCHEMA tube CREATE TABLE theirs (id int)")
-    said = psql(any_server, any_bare_dsn, run("install", "--print").stdout, code=3)
+    printed = run("install", "--print").stdout
+    said = psql(any_server, any_bare_dsn, printed, "-v", "ON_ERROR_STOP=1", code=3)
     assert "is not pytube's" in said
+    assert "In prepare.sql" in said
+    assert len(said.splitlines()) < 10, "not the whole file"
     with psycopg.connect(any_bare_dsn) as conn:
         assert conn.execute("SELECT to_regnamespace('tube_capture')").fetchone() == (None,)
 
 
 def test_it_needs_no_database_and_the_schema_of_the_file(tmp_path: Path) -> None:
-    assert "\n\\set schema 'tube'\n" in run("install", "--print").stdout
+    assert "'pytube.install_schema', 'tube'" in run("install", "--print").stdout
     (tmp_path / "pytube.toml").write_text('[postgres]\ndsn = "host=nowhere"\nschema = "queues"\n')
-    assert "\n\\set schema 'queues'\n" in run("install", "--print", folder=tmp_path).stdout
+    assert "'pytube.install_schema', 'queues'" in run("install", "--print", folder=tmp_path).stdout
     for command in ("install", "apply"):
         assert "can't be given with --json" in run(command, "--print", "--json", dsn="x", code=2).stderr
     assert "which database?" in run("install", code=2).stderr
@@ -218,18 +223,18 @@ class Pair:
         (self.folder / "pytube.toml").write_text(text)
         return self.run(self.scripted, "apply", "--print", *options)
 
-    def psql(self, script: str, code: int = 0) -> str:
-        return psql(self.server, self.by(self.scripted), script, "-q", code=code)
+    def psql(self, script: str, *options: str, code: int = 0) -> str:
+        return psql(self.server, self.by(self.scripted), script, "-q", *options, code=code)
 
     def follow(self, text: str, *options: str) -> None:
-        """Both follow a file, and are the same then; the script is run twice."""
+        """Both follow a file, and are the same then; the script is run twice, once with another default."""
         before = state(self.postgres, self.scripted)
         script = self.printed(text, *options)
         assert state(self.postgres, self.scripted) == before
         self.run(self.applied, "apply", "--yes", *options)
         wanted = state(self.postgres, self.applied)
-        for _ in range(2):
-            assert self.psql(script) == ""
+        for default in ("off", "on"):
+            assert self.psql(script, "-v", f"AUTOCOMMIT={default}") == ""
             assert state(self.postgres, self.scripted) == wanted
         for dsn in (self.applied, self.scripted):
             assert self.run(dsn, "plan").splitlines()[-1] in ("nothing to do", NOTHING)

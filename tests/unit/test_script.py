@@ -7,10 +7,12 @@ import sys
 
 import pytest
 
+from pytube.config.names import TableName
 from pytube.db import install
 from pytube.db.install import ROLES, ScriptError, contents, substituted
 from pytube.db.version import sql_dir
 from pytube.errors import UsageError
+from pytube.tubes import queries
 
 PAGES = ("install.sql", "uninstall.sql")
 FILES = sorted({file for page in PAGES for file in contents(page) if not file.startswith("psql/")})
@@ -108,3 +110,15 @@ def test_upgrade_says_which_package_it_needs(package: str, monkeypatch: pytest.M
         UsageError, match=rf"needs the package {package}: .*\[alembic\].* run `pytube install`"
     ):
         install.upgrade("host=127.0.0.1 port=1")
+
+
+def test_a_statement_with_its_arguments_in_place() -> None:
+    arguments = {"tube": "it's", "partitions": 2, "predicate": "a  <> '%(tube)s {s}'\n%s", "key_type": None}
+    assert queries.text(queries.ENSURE_EXISTS, 'my "%s"', arguments) == (
+        'SELECT "my ""%s""".tube_ensure_exists(\'it\'\'s\', 2, '
+        "'a  <> ''%(tube)s {s}''\n%s', NULL::pg_catalog.regtype)"
+    )
+    table = {"tube": "live", "table": TableName("My", "own.table")}
+    assert queries.text(queries.DETACH, "tube", table) == (
+        'SELECT "tube".tube_table_ensure_detached(\'live\', \'"My"."own.table"\'::pg_catalog.regclass)'
+    )

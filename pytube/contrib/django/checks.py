@@ -68,6 +68,8 @@ def _not_checked(what: str, error: Exception) -> CheckMessage:
 def _checked(given: Options) -> Iterator[CheckMessage]:
     declared = _Declared()
     declared.read(MigrationLoader(connections[given.database]))
+    # Before the session, in whose search path a tube comes before a table of the same name.
+    places = {key: _place(key, given) for key in declared.attached}
     with session() as connection:
         try:
             check(connection, given.schema)
@@ -76,7 +78,10 @@ def _checked(given: Options) -> Iterator[CheckMessage]:
                 hint = "Run `pytube install`, or write a migration with InstallTube()."
                 yield Warning(str(error), hint=hint, id=_SQL)
             return
-        yield from _attachments(declared, connection, given)
+        tubes = Tubes(connection, given.schema)
+        yield from _settings(declared, tubes)
+        for key, attach in declared.attached.items():
+            yield from _attachment(key, attach, places[key], tubes)
         yield from _documents(declared, connection, given)
 
 
@@ -86,6 +91,8 @@ class _Declared:
 
     attached: dict[tuple[str, str, str], AttachTube] = field(default_factory=dict)
     """By tube, app and model, by the names that they have now."""
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Partitions and predicates of tubes, as the last migration that gave them."""
     documents: dict[str, Document] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     """Documents that migrations which are still to run will change."""
@@ -110,8 +117,15 @@ class _Declared:
         match operation:
             case DetachTube():
                 self.attached.pop(operation.key(app_label), None)
+                if not any(tube == operation.tube for tube, *_ in self.attached):
+                    self.settings.pop(operation.tube, None)
             case AttachTube():
                 self.attached[operation.key(app_label)] = operation
+                settings = self.settings.setdefault(operation.tube, {})
+                if operation.partitions is not None:
+                    settings["partitions"] = operation.partitions
+                if operation.predicate is not None:
+                    settings["predicate"] = operation.predicate.strip()
             case Document():
                 self.documents[operation.name] = operation
             case RenameModel() | DeleteModel():
@@ -125,35 +139,53 @@ class _Declared:
 # --- tubes of models --------------------------------------------------------------------------------
 
 
-def _attachments(
-    declared: _Declared, connection: psycopg.Connection, given: Options
-) -> Iterator[CheckMessage]:
-    tubes = Tubes(connection, given.schema)
-    predicates = {one.tube: one.predicate for one in tubes.list()}
-    for (tube, app_label, name), attach in declared.attached.items():
-        subject = f"{app_label}.{name} in tube {tube}"
-        try:
-            model = apps.get_model(app_label, name)
-            table = table_of(connections[given.database], model)
-            found = tubes.changes(tube, table, attach.wish_for(model))
-        except (LookupError, PytubeError) as error:
-            yield _not_checked(subject, error)
-            continue
-        if found is None:
-            hint = (
-                f"Run `pytube tube attach {tube} {table}` with the migration's options, then "
-                f"`pytube backfill start {tube} --table {table}`."
-            )
-            text = f"{table} is not attached to tube {tube}, as a migration declares: its changes are missed"
-            yield Warning(text, hint=hint, id=_DRIFT)
-            continue
-        wanted = None if attach.predicate is None else attach.predicate.strip() or None
-        if attach.predicate is not None and wanted != predicates[tube]:
-            found = [*found, f"predicate {predicates[tube] or 'none'} -> {wanted or 'none'}"]
+def _place(key: tuple[str, str, str], given: Options) -> tuple[Any, str] | Exception:
+    """The model and its table; or why they are not known."""
+    try:
+        model = apps.get_model(*key[1:])
+        return model, table_of(connections[given.database], model)
+    except (LookupError, PytubeError) as error:
+        return error
+
+
+def _settings(declared: _Declared, tubes: Tubes) -> Iterator[CheckMessage]:
+    there = {one.tube: one for one in tubes.list()}
+    for tube, wanted in declared.settings.items():
+        if tube not in there:
+            continue  # its tables are missed below
+        now = {"partitions": there[tube].partitions, "predicate": there[tube].predicate or ""}
+        found = [
+            f"{name} {now[name] or 'none'} -> {value or 'none'}"
+            for name, value in wanted.items()
+            if value != now[name]
+        ]
         if found:
-            text = f"{table} is attached to tube {tube} in another way than a migration declares"
-            hint = f"`pytube tube attach` and `pytube tube create` change it: {'; '.join(found)}."
-            yield Warning(text, hint=hint, id=_DRIFT)
+            text = f"tube {tube} has other settings than a migration declares"
+            yield Warning(text, hint=f"`pytube tube create` changes it: {'; '.join(found)}.", id=_DRIFT)
+
+
+def _attachment(
+    key: tuple[str, str, str], attach: AttachTube, place: tuple[Any, str] | Exception, tubes: Tubes
+) -> Iterator[CheckMessage]:
+    tube, app_label, name = key
+    try:
+        if isinstance(place, Exception):
+            raise place
+        model, table = place
+        found = tubes.changes(tube, table, attach.wish_for(model))
+    except (LookupError, PytubeError) as error:
+        yield _not_checked(f"{app_label}.{name} in tube {tube}", error)
+        return
+    if found is None:
+        hint = (
+            f"Run `pytube tube attach {tube} {table}` with the migration's options, then "
+            f"`pytube backfill start {tube} --table {table}`."
+        )
+        text = f"{table} is not attached to tube {tube}, as a migration declares: its changes are missed"
+        yield Warning(text, hint=hint, id=_DRIFT)
+    elif found:
+        text = f"{table} is attached to tube {tube} in another way than a migration declares"
+        yield Warning(text, hint=f"`pytube tube attach` changes it: {'; '.join(found)}.", id=_DRIFT)
 
 
 # --- documents, and all that the file declares ------------------------------------------------------

@@ -7,10 +7,9 @@ built. None of them changes models.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, LiteralString
@@ -19,18 +18,17 @@ import psycopg
 from django.core.exceptions import FieldDoesNotExist
 from django.db import router
 from django.db.migrations.operations.base import Operation, OperationCategory
-from psycopg import sql
 
 from pytube.config import Config, from_values, load
 from pytube.contrib.django import session
 from pytube.contrib.django.conf import options
 from pytube.db.errors import translated
-from pytube.db.install import ROLES, contents, run_page, substituted
-from pytube.db.version import installed, needed, sql_dir
+from pytube.db.install import script
+from pytube.db.version import installed
 from pytube.declarations.apply import Declarations
 from pytube.declarations.model import Kind, Plan
 from pytube.declarations.survey import survey
-from pytube.errors import ConfigError, PytubeError, UnknownTable
+from pytube.errors import ConfigError, PytubeError, TubesNotEmpty, UnknownTable
 from pytube.model import KeyType
 from pytube.outbox.admin import Outboxes
 from pytube.tubes import queries
@@ -65,16 +63,13 @@ class _At:
         """Print a comment."""
         self.editor.collected_sql += [f"-- {line}" for line in text.splitlines()]
 
-    def print(self, statement: str) -> None:
-        """Print a statement."""
+    def send(self, statement: str) -> None:
+        """Run a statement, or print it."""
         self.editor.execute(statement, params=None)
 
     def print_call(self, query: LiteralString, arguments: Mapping[str, Any]) -> None:
         """Print a call of pytube's SQL."""
-        with session() as connection:
-            cursor = psycopg.ClientCursor(connection)
-            text = cursor.mogrify(queries.within(query, options().schema), arguments)
-        self.print(" ".join(text.split()))
+        self.send(queries.text(query, options().schema, arguments))
 
 
 class _Operation(Operation, ABC):  # type: ignore[misc] # Django has no types
@@ -132,15 +127,7 @@ class InstallTube(_Operation):
         return "Install pytube's SQL"
 
     def _do(self, at: _At) -> None:
-        schema = options().schema
-        with session() as connection, translated():
-            if at.prints:
-                statements = [*_install_sql(schema, self.roles, installed(connection, schema))]
-            else:
-                run_page(connection, contents("install.sql"), schema, roles=self.roles)
-                return
-        for statement in statements:
-            at.print(statement)
+        at.send(script(schema=options().schema, roles=self.roles))
 
     def _undo(self, at: _At) -> None:
         if at.prints:
@@ -155,32 +142,7 @@ class InstallTube(_Operation):
             if left:
                 _log.warning("pytube's SQL stays, with its tubes and outboxes: %s", ", ".join(left))
             else:
-                run_page(connection, contents("uninstall.sql"), schema, force=False)
-
-
-def _install_sql(schema: str, roles: str | None, version: str | None) -> Iterator[str]:
-    """The files of `install.sql` as plain SQL; `version`: of the tables that are there."""
-    prefix, capture = roles or schema, f"{schema}_capture"
-    if len(capture.encode()) > 63:  # as in sql/whose.sql
-        capture = f"capture_{hashlib.md5(schema.encode(), usedforsecurity=False).hexdigest()}"
-    settings = {
-        "pytube.before_path": sql.SQL("pg_catalog.current_setting('search_path')"),
-        "search_path": sql.Literal("pg_catalog, pg_temp"),
-        "pytube.install_schema": sql.Literal(schema),
-        "pytube.install_roles": sql.Literal(roles or ""),
-        "pytube.install_force": sql.Literal("false"),
-    }
-    variables = {"schema": schema, "version": needed(), "roles": prefix, "capture": capture}
-    variables |= {f"role_{kind}": f"{prefix}_{kind}" for kind in ROLES}
-    for name, value in settings.items():
-        yield sql.SQL("SELECT pg_catalog.set_config({}, {}, false)").format(name, value).as_string()
-    for file in contents("install.sql"):
-        folder, _, name = file.rpartition("/")
-        recorded = folder == "migrations" and name.split("_")[0] <= (version or "")
-        if folder != "psql" and not recorded:
-            yield substituted((sql_dir() / file).read_text(encoding="utf-8"), variables, file)
-    before = "pg_catalog.current_setting('pytube.before_path')"
-    yield f"SELECT pg_catalog.set_config('search_path', {before}, false)"
+                at.send(script("uninstall.sql", schema))
 
 
 # --- tubes of models --------------------------------------------------------------------------------
@@ -289,7 +251,16 @@ class AttachTube(_Operation):
             if any(one.tube == self.tube for one in tubes.list()):
                 tubes.detach(self.tube, table)
                 if not any(one.tube == self.tube and one.tbl for one in tubes.list()):
-                    tubes.drop(self.tube, force=True)
+                    self._drop(lent, tubes)
+
+    def _drop(self, lent: psycopg.Connection, tubes: Tubes) -> None:
+        """Drop the tube, and say so if something waits in it."""
+        try:
+            with lent.transaction():
+                tubes.drop(self.tube)
+        except TubesNotEmpty as error:
+            _log.warning("what is left in tube %s is dropped with it: %s", self.tube, error)
+            tubes.drop(self.tube, force=True)
 
     def wish_for(self, model: Any) -> Wish:
         """The wish, by columns."""
@@ -403,7 +374,10 @@ class Document(_Operation):
         self._bring(at, self.config(self.section))
 
     def _undo(self, at: _At) -> None:
-        self._bring(at, config_of({}) if self.before is None else self.config(self.before))
+        with session() as connection:
+            is_there = installed(connection, options().schema) is not None
+        if is_there or at.prints:
+            self._bring(at, config_of({}) if self.before is None else self.config(self.before))
 
     def _bring(self, at: _At, config: Config) -> None:
         """Make the database follow the document as this configuration has it, or no more."""
@@ -419,6 +393,8 @@ class Document(_Operation):
             if found.problem is not None:
                 raise ConfigError(f"{found.problem}{_left_to_the_end(at.editor)}")
             there.check([found])
+            for step in found.losses:
+                _log.warning("document %s: takes away: %s", self.name, step.text)
             there.apply(found, backfill=self.backfill)
 
     def _plan(self, config: Config, connection: psycopg.Connection) -> Plan:
