@@ -57,7 +57,7 @@ def installed(connection: psycopg.Connection, schema: str) -> str | None:
 
 
 def installed_by(rows: Callable[[sql.Composed], Sequence[Any]], schema: str) -> str | None:
-    """As `installed`, over a session of any kind; `rows` gives those of a query."""
+    """As `installed`, over a session of any kind; `rows` runs a query."""
     found = rows(state(schema))
     if not _is_readable(found[0] if found else None, schema):
         return None

@@ -259,7 +259,7 @@ class AttachTube(_Operation):
             with lent.transaction():
                 tubes.drop(self.tube)
         except TubesNotEmpty as error:
-            _log.warning("what is left in tube %s is dropped with it: %s", self.tube, error)
+            _log.warning("tube %s is dropped with its contents: %s", self.tube, error)
             tubes.drop(self.tube, force=True)
 
     def wish_for(self, model: Any) -> Wish:
