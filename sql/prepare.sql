@@ -98,10 +98,10 @@ BEGIN
         BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
         EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            met := met OR wanted = owner; -- an installation into another database made it meanwhile, or somebody else
+            met := met OR wanted = owner; -- an installation into another database made it meanwhile, or another role
         END;
     END LOOP;
-    -- As in whose.sql, since somebody else may have made it meanwhile; an old snapshot doesn't show them.
+    -- As in whose.sql, since another role may have made it meanwhile; an old snapshot doesn't show them.
     IF EXISTS (SELECT FROM pg_roles AS r WHERE r.rolname = owner AND (r.rolcanlogin OR r.rolsuper)) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_role_specification',
             MESSAGE = format('the role %I may log in or is a superuser, so it can''t own pytube''s functions', owner),
@@ -112,7 +112,7 @@ BEGIN
         WHERE a.roleid = (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = owner) AND NOT m.rolsuper)
     THEN
         RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
-            MESSAGE = format('another session made the role %I meanwhile, and somebody may be able to act as it', owner),
+            MESSAGE = format('another session made the role %I meanwhile, and other roles may be able to act as it', owner),
             HINT = 'Run this again.';
     END IF;
 
