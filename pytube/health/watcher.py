@@ -220,8 +220,7 @@ class FleetWatcher:
     def _with_rates(self, queue: Queue, counted_at: float) -> Queue:
         """With its rates since the oldest look of the last seconds, as Postgres counts a second late.
 
-        Whether it catches up is a matter of now: earlier writes that have ended would hide it. Only of an
-        outbox no other count is there.
+        Whether it catches up is said only if the newest look says the same: earlier writes may have ended.
         """
         lately = self._lately.setdefault((queue.host, queue.name), deque())
         if lately and any(number < 0 for number in queue.since(lately[0][1])):
@@ -234,9 +233,11 @@ class FleetWatcher:
         if not (seconds := counted_at - at):
             return queue
         added, taken = queue.since(before)
-        chosen = reversed(lately) if queue.kind == "tube" else lately
-        looks = ((look, counted_at - then) for then, look in chosen)
-        falls_by = next((queue.falls_since(look, ago) for look, ago in looks if ago >= PACE_LOOK), None)
+        falls_by = queue.falls_since(before, seconds) if seconds >= PACE_LOOK else None
+        if queue.kind == "tube" and falls_by is not None:  # the records of an outbox are counted late
+            looks = ((look, counted_at - then) for then, look in reversed(lately))
+            now = next(queue.falls_since(look, ago) for look, ago in looks if ago >= PACE_LOOK)
+            falls_by = falls_by if falls_by * (now or 0.0) > 0 else None
         return replace(queue, rate_in=added / seconds, rate_out=taken / seconds, falls_by=falls_by)
 
 
