@@ -112,7 +112,7 @@ class _Printer:
             yield from (self._text(statements.backfill(plan.name, root)) for root in first)
 
     def _guard(self, plan: Plan) -> Iterator[str]:
-        """Refuses to go on where another declaration was applied meanwhile."""
+        """Stops where another declaration was applied meanwhile."""
         query = _GUARD.replace("{recorded}", "a.declared" if plan.kind is Kind.DOCUMENT else "a.applied")
         digest = None if plan.target is None else plan.target.digest
         arguments = {

@@ -108,7 +108,7 @@ def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> No
     """Raise `ConfigError` if the role may not read the document; it may compile it all the same.
 
     Whatever else stops the plan (a locked table, a function of the user that fails at planning) is for the
-    reads to tell: they wait and try again, and no other document is kept back.
+    reads to find: they wait and try again, and no other document is kept back.
     """
     arguments = dict.fromkeys(("ids", *map(part_parameter, range(len(document.key_columns)))))
     try:

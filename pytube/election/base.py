@@ -133,7 +133,7 @@ async def wait_until_over(claims: Collection[Claim], limit: float) -> None:
 
 SHARED: Final = Revoked("others share the tube")
 REPLACED: Final = Revoked("its configuration has changed")
-"""By the worker, which goes on to serve it otherwise."""
+"""By the worker, which serves it in another way from now on."""
 STOPS: Final = Shutdown("the worker stops")
 
 

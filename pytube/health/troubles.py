@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from itertools import groupby
+from shlex import quote
 from typing import Final, Literal, NamedTuple
 
 from pytube.clock import for_people
@@ -261,8 +262,8 @@ def _after_rest(outbox: str, topic: RestingTopic) -> str:
     fix = "create the topic" if _UNKNOWN_TOPIC in topic.reason else "fix the cause that the reason names"
     return (
         f"{fix}; its records are then sent automatically, in order. Only if it is to get none of them: "
-        f"pytube outbox park {outbox} --topic {topic.topic} sets them aside, and later records of their keys "
-        "may overtake them"
+        f"pytube outbox park {outbox} --topic {quote(topic.topic)} sets them aside, and later records of "
+        "their keys may overtake them"
     )
 
 

@@ -6,6 +6,7 @@ import builtins
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, LiteralString
 
 import psycopg
@@ -311,7 +312,7 @@ class Outboxes:
         if not rows:
             raise UsageError(
                 f"outbox {outbox!r} has no parked records of topic {topic!r}; to park the records of a topic "
-                f"that accepts none: pytube outbox park {outbox} --topic {topic}"
+                f"that accepts none: pytube outbox park {outbox} --topic {quote(topic)}"
             )
         return [number for (number,) in rows]
 

@@ -344,7 +344,9 @@ async def _has_key(
 def _faults_of_target(options: PostgresOptions, found: Mapping[str, _Column]) -> list[str]:
     name = options.qualified(options.table)
     if not found:
-        return [f"there is no table {name}; create it, or set create = true"]
+        # Of a sink that is open, by the mark that a backfill leaves: see `PostgresSink.write_mark`.
+        made = "create it, or set create = true" if not options.create else "a backfill creates and fills it"
+        return [f"there is no table {name}; {made}"]
     missing = [column for column in (*options.key, *options.data) if column not in found]
     if missing:
         return [f"{name} has no column {_quoted(missing)}"]

@@ -350,6 +350,16 @@ async def test_a_send_that_is_cancelled_leaves_its_session(bare_dsn: str, eye: E
 # --- what is checked, and what is said ----------------------------------------------------------
 
 
+async def test_a_table_that_is_dropped_under_a_sink_that_creates_it(bare_dsn: str, eye: Eye) -> None:
+    """What brings it back is a backfill, not an option that is set."""
+    async with opened(bare_dsn, create=True) as sink:
+        eye.execute("DROP TABLE copy")
+        with pytest.raises(SinkUnavailable, match="does not exist"):
+            await sink.send(batch({1: {"v": 1}}))
+        with pytest.raises(SinkUnavailable, match=r"no table public\.copy; a backfill creates and fills it"):
+            await sink.send(batch({1: {"v": 1}}))
+
+
 @pytest.mark.parametrize(
     ("statements", "options", "said"),
     [

@@ -60,7 +60,7 @@ async def test_a_hand_over_does_not_wait_for_an_attempt_to_take_an_id(
         await rig.until(is_asked.is_set, "the id is asked for")
         rig.claim.revoke()
         await rig.until(lambda: rig.task is None or rig.task.done(), "the worker has ended")
-    assert is_given_up.is_set()
+        await rig.until(is_given_up.is_set, "the attempt is given up")
     assert rig.table.limits == [], "nothing was marked"
 
 

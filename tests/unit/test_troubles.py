@@ -132,8 +132,8 @@ def test_a_sink_that_is_being_filled_again_asks_for_no_second_backfill() -> None
     assert all("pytube backfill start t" in one.remedy for one in troubles([HostSample(None, [row])]))
 
 
-def resting(reason: str) -> Partition:
-    topic = RestingTopic("news", reason, records=1, since=4.0, tried_in=3.0, park=False)
+def resting(reason: str, name: str = "news") -> Partition:
+    topic = RestingTopic(name, reason, records=1, since=4.0, tried_in=3.0, park=False)
     return replace(OUTBOX, resting=[topic])
 
 
@@ -152,6 +152,11 @@ def test_a_topic_that_rests_for_another_reason_is_not_to_be_created() -> None:
     assert "create the topic" not in line
     assert "fix the cause that the reason names" in line
     assert "pytube outbox park o --topic news sets them aside" in line
+
+
+def test_a_remedy_can_be_pasted_into_a_shell() -> None:
+    (line,) = said(resting("Local: Invalid argument", "bad topic!"))
+    assert "--topic 'bad topic!' sets" in line
 
 
 def test_what_waits_is_told_before_it_is_late() -> None:

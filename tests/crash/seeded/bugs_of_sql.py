@@ -66,7 +66,7 @@ SEEDS = [
         "job_of_anybody",
         "whoever may fan out finishes the jobs of others",
         "sql/jobs/jobs.sql",
-        "    IF job.begun_by <> session_user AND NOT pg_has_role(",
+        "    IF job.begun_by <> login AND NOT pg_has_role(",
         "    IF job.begun_by IS NULL AND NOT pg_has_role(",
         ("sql/test_jobs_roles.py::test_a_job_belongs_to_who_began_it",),
     ),
