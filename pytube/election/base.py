@@ -54,6 +54,14 @@ class Ended(Broken):
     """The term is over in Postgres, or no other worker waits for its end any more."""
 
 
+@dataclass(frozen=True, slots=True)
+class Hindrance:
+    """Why an election has no answer, and for how many seconds that has been so."""
+
+    reason: str
+    seconds: float
+
+
 class Claim(ABC):
     """The right to begin terms over one partition of one tube, until it is withdrawn.
 
@@ -171,6 +179,11 @@ class Election(ABC):
     @abstractmethod
     async def stop(self, why: Revoked = STOPS) -> None:
         """Take part no more: withdraw all claims, wait until each was handed over or lost, leave."""
+
+    @property
+    def hindrance(self) -> Hindrance | None:
+        """Why its authority does not give this process anything at present; None: it may."""
+        return None
 
     @abstractmethod
     def processes(self, tube: str) -> int | None:

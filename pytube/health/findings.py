@@ -17,7 +17,9 @@ class Kind(enum.StrEnum):
 
     KAFKA_UNREACHABLE = "kafka-unreachable"
     """Workers can't reach a Kafka cluster that elections or deliveries need. Remedy: bring Kafka up, or fix
-    the workers' way there. Don't restart workers: they continue without help."""
+    the workers' way there. Where Kafka answers, but not for a consumer group, see the log of the broker that
+    coordinates the group, and restart it: it may have started damaged, or be unable to make the topic
+    `__consumer_offsets`. Don't restart workers: they continue without help."""
 
     LEADER_LOST = "leader-lost"
     """The leader stopped renewing its term: it was killed, hangs, or is cut off. Remedy: start a worker. If

@@ -522,15 +522,16 @@ def _of_kafka(hosts: Sequence[HostSample]) -> Iterator[Trouble]:
     kafka = [one for host in hosts for one in host.kafka]
     unled = {(one.host, one.name) for host in hosts for one in host.partitions if not one.is_led}
     remedy = (
-        "bring it up, or find out from the workers' machines why they can't reach it; they then continue "
-        "automatically"
+        "bring it up, or find out from the workers' machines why they can't reach it; where it answers, but "
+        "not for a group, see the log of the broker that coordinates the group, and restart that broker; "
+        "they then continue automatically"
     )
     for servers in dict.fromkeys(one.bootstrap_servers for one in kafka):
         found = [one for one in kafka if one.bootstrap_servers == servers]
         since = min(one.since for one in found).astimezone(UTC)
         last = max(found, key=lambda one: one.seen_at)
         workers = ", ".join(sorted({one.client_id for one in found}))
-        sentence = f"Kafka at {servers} can't be reached by {workers} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        sentence = f"Kafka at {servers} can't be used by {workers} since {since:%Y-%m-%d %H:%M:%S} UTC"
         sentence += f": {last.reason}"
         for what, of in (
             ("no worker can be elected for partitions of", _need(found, "election") & unled),

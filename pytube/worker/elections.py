@@ -10,7 +10,7 @@ from datetime import timedelta
 from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.election import Claim, Election
-from pytube.election.base import Revoked
+from pytube.election.base import Hindrance, Revoked
 from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
 from pytube.logs import is_news
@@ -143,6 +143,16 @@ class Elections:
     def joined(self) -> set[str]:
         """The names of the elections in which this process takes part."""
         return set(self._joined)
+
+    def hindrances(self) -> dict[str, Hindrance]:
+        """Why elections give this process nothing, by the names of the queues that wait for it."""
+        found = {name: election.hindrance for name, (election, _) in self._joined.items()}
+        return {
+            queue: hindrance
+            for name, hindrance in found.items()
+            if hindrance is not None
+            for queue in (self._queues if name == ALL else [name])
+        }
 
     async def begin(self) -> None:
         """Take part in all; those whose broker does not answer are left to `follow`.

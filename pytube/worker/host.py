@@ -28,7 +28,7 @@ from pytube.worker.active_term import watch_locks
 from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
 from pytube.worker.elections import Elections, drain_limit
-from pytube.worker.kafka import KafkaCluster, cluster_of, report_unreachable
+from pytube.worker.kafka import KafkaCluster, cluster_of, report_problems, silent_groups, unreachable
 from pytube.worker.leadership import Leadership
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queues import Outbox, Queue, Tube
@@ -79,6 +79,8 @@ class Host:
         """When each queue of which nothing is led was last seen so for the first time."""
         self._standing_by: set[str] = set()
         """The queues whose standby was logged."""
+        self._silent: set[str] = set()
+        """The queues whose group at Kafka does not take this process in, as was logged."""
         self.database = Database(
             config.postgres,
             [*sinks, *outboxes],
@@ -190,10 +192,7 @@ class Host:
             self._is_renewing = True
             self._serve(self.database.run())
             self._serve(self._take_claims())
-            told_by = self._process.instance_id, self._config.worker.client_id
-            process = self._process
-            reporting = report_unreachable(process.clusters, process.refusals, self.database.pool, *told_by)
-            self._serve(reporting)
+            self._serve(self._report_kafka())
         await self._elections.begin()
         self._serve(self._follow_partitions())
         self._serve(follow_ddl(self.database))
@@ -202,6 +201,24 @@ class Host:
         if self._shedder is not None:
             self._serve(self._shedder.run())
         self.is_served = True
+
+    async def _report_kafka(self) -> None:
+        process, worker = self._process, self._config.worker
+
+        def problems() -> list[dict[str, Any]]:
+            silent = silent_groups(process.clusters, self._elections.hindrances(), worker.session_timeout)
+            self._tell_silent({one["tube"]: one["reason"] for one in silent})
+            return unreachable(process.clusters) + silent + process.refusals.report()
+
+        await report_problems(problems, self.database.pool, process.instance_id, worker.client_id)
+
+    def _tell_silent(self, silent: Mapping[str, str]) -> None:
+        """Log the queues, with the reasons, whose group at Kafka does not take this process in: once each."""
+        for name in silent.keys() - self._silent:
+            self.queues[name].log.warning("group_silent", reason=silent[name])
+        for name in self._silent & self.queues.keys() - silent.keys():
+            self.queues[name].log.info("group_answers")
+        self._silent = set(silent)
 
     def _begin_rounds(self) -> None:
         tubes = self.of_kind(Tube)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
@@ -17,13 +17,13 @@ import orjson
 
 from pytube.config import Config
 from pytube.db.session import Queries
+from pytube.election.base import Hindrance
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.logs import Logger
 from pytube.outbox.clients import outbox_cluster
 from pytube.sources import queries
 from pytube.sources.terms import reason_for_people
 from pytube.threads import in_thread
-from pytube.worker.services import Refusals
 
 if TYPE_CHECKING:  # from the extra `kafka`
     from confluent_kafka.admin import AdminClient
@@ -83,6 +83,8 @@ class KafkaCluster:
         """How often it was found that it can't be reached."""
         self.answered_at = float("-inf")
         """When the last question was asked that it has answered, by `time.monotonic`."""
+        self.back_at = float("-inf")
+        """When the last outage was found to be over, by `time.monotonic`."""
         self._since = 0.0
 
     def is_as(self, other: KafkaCluster) -> bool:
@@ -139,6 +141,8 @@ class KafkaCluster:
         if reason is not None and before is None:
             self._since = time.monotonic()
             self.outages += 1
+        if reason is None and before is not None:
+            self.back_at = time.monotonic()
         if (reason is None) != (before is None):
             self.told.note(self, reason)
 
@@ -191,23 +195,22 @@ def _needs(
             yield sink.options["bootstrap_servers"], sink.options.get("client_options", {}), name, "delivery"
 
 
-async def report_unreachable(
-    clusters: Collection[KafkaCluster],
-    refusals: Refusals,
+async def report_problems(
+    problems: Callable[[], list[dict[str, Any]]],
     session: Queries,
     instance_id: UUID,
     client_id: str,
 ) -> None:
-    """Say in one database, until cancelled, which clusters this process can't reach, and its refusals.
+    """Say in one database, until cancelled, why this process serves queues of it in part or not at all.
 
-    Terms can't say so, where that is why nothing is led.
+    Terms can't say so, where that is why nothing is led. `problems`: as `tube_kafka_report` takes them.
     """
     process = {"instance_id": instance_id, "client_id": client_id}
     is_told = False
     """Whether the database believes, or may believe, something of that."""
     try:
         while True:
-            down = _unreachable(clusters) + refusals.report()
+            down = problems()
             if down or is_told:
                 is_told = True
                 with suppress(*RECOVERABLE):  # the renewals report it
@@ -220,7 +223,8 @@ async def report_unreachable(
                 await session.execute(queries.KAFKA_REPORT, process | {"unreachable": _json([])})
 
 
-def _unreachable(clusters: Iterable[KafkaCluster]) -> list[dict[str, Any]]:
+def unreachable(clusters: Iterable[KafkaCluster]) -> list[dict[str, Any]]:
+    """For each queue that needs them, the clusters that don't answer."""
     down: dict[tuple[str, Use, str], dict[str, Any]] = {}
     for cluster in clusters:
         if cluster.reason is not None:
@@ -233,6 +237,26 @@ def _unreachable(clusters: Iterable[KafkaCluster]) -> list[dict[str, Any]]:
                     "seconds": cluster.down_for,
                 }
     return list(down.values())
+
+
+def silent_groups(
+    clusters: Iterable[KafkaCluster], hindrances: Mapping[str, Hindrance], patience: float
+) -> list[dict[str, Any]]:
+    """For each queue whose election was hindered for `patience` seconds, the cluster, if that answers."""
+    now = time.monotonic()
+    return [
+        {
+            "tube": tube,
+            "use": use,
+            "bootstrap_servers": cluster.bootstrap_servers,
+            "reason": hindrances[tube].reason,
+            "seconds": hindrances[tube].seconds,
+        }
+        for cluster in clusters
+        if cluster.reason is None and now - cluster.back_at > patience
+        for tube, use in cluster.uses
+        if use == "election" and tube in hindrances and hindrances[tube].seconds > patience
+    ]
 
 
 def _json(down: Sequence[Mapping[str, Any]]) -> str:

@@ -160,7 +160,7 @@ def test_a_dead_broker_is_told_of_once_with_its_reason_until_it_is_back(
                 kafka_real.start()
             wait_until(lambda: kafka_lines(dsn, "status") == [], what="the line goes")
             wait_until(lambda: metrics(dsn, port.number) == {up: "1.0"}, what="it is up")
-    start = f"Kafka at {kafka_real.bootstrap} can't be reached by one since 20"
+    start = f"Kafka at {kafka_real.bootstrap} can't be used by one since 20"
     assert line.startswith(start)
     assert re.search(r"UTC: .*(refused|Disconnected)", line), line
     assert line.endswith(
@@ -169,7 +169,7 @@ def test_a_dead_broker_is_told_of_once_with_its_reason_until_it_is_back(
     assert told == [line], "the partitions say nothing of their own"
     assert of_outbox == [line.replace("orders, topic", "orders")]
     assert [each[: len(start)] for each in said] == [start]
-    assert page.count("can't be reached") == 1
+    assert page.count("can't be used") == 1
     assert "start a worker" not in page
     ((subject, finding, remedy),) = checks
     assert (subject, finding[: len(start)]) == ("Kafka", start)
@@ -207,7 +207,7 @@ def test_partitions_without_a_leader_for_want_of_kafka_need_no_other_worker(
                 what="only its own trouble is left",
             )
             (line,) = kafka_lines(dsn, "status")
-            assert line.startswith(f"Kafka at {kafka_proxy.address} can't be reached by one since")
+            assert line.startswith(f"Kafka at {kafka_proxy.address} can't be used by one since")
             kafka_proxy.switch(Mode.PASS)
             share = "SELECT count(DISTINCT client_id) FROM tube.tube_leaders() WHERE NOT lost"
             wait_until(lambda: scalar(conn, share) == 2, what="they share")

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from pytube import clock
-from pytube.election.base import STOPS, Election, Revoked, wait_until_over
+from pytube.election.base import STOPS, Election, Hindrance, Revoked, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
 from pytube.election.neli.member import Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
@@ -139,6 +139,11 @@ class NeliElection(Election):
                 self._log.warning("group_not_left", seconds=_LEAVE)
         self._end_claims()
 
+    @property
+    def hindrance(self) -> Hindrance | None:
+        """The group, while it has not taken this process in."""
+        return None if self._member is None else self._member.hindrance
+
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
         """Not known: a member of the group does not learn who the others are."""
         return None
@@ -153,7 +158,7 @@ class NeliElection(Election):
                 await answer
         except TimeoutError:
             raise BrokerUnavailable(
-                f"Kafka did not confirm the leadership of partition {slot} within "
+                f"the coordinator of group {self.settings.group} did not answer within "
                 f"{self.settings.receive_deadline:g} s"
             ) from None
 

@@ -30,6 +30,7 @@ from confluent_kafka import (
 
 from pytube import clock
 from pytube.config.names import checked_name
+from pytube.election.base import Hindrance
 from pytube.election.neli.claim import ClaimBoard
 from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError, Rebalancing
 from pytube.kafka.clients import Clients
@@ -289,6 +290,9 @@ _PAUSE = 0.02
 
 _RESTART_PAUSE = 1.0
 
+_LOOK_AT_ID = 1.0
+"""Seconds between two looks whether the group knows this member."""
+
 
 class Member:
     """One member of the group, in its own thread."""
@@ -309,6 +313,10 @@ class Member:
         self.misses_topic = threading.Event()
         """Set when the broker has said that there is no leader topic; whoever makes it clears this."""
         self._prover: Prover | None = None
+        self._outside_since: float | None = None
+        """Since when the group should have taken this process in, by `pytube.clock`; None: it has."""
+        self._refusal = ""
+        """What a broker has last said of that; empty when nothing."""
         self._thread = threading.Thread(target=self._run, name="pytube-neli", daemon=True)
 
     def start(self) -> None:
@@ -336,6 +344,19 @@ class Member:
         absent: Future[None] = Future()
         absent.set_exception(ClaimLost("this process is not a member of the group"))
         return absent
+
+    @property
+    def hindrance(self) -> Hindrance | None:
+        """Why the group has not taken this process in; None: it has.
+
+        A broker can answer all else, and not for the groups that it coordinates: after a damaged start, or
+        because it can't make the topic in which it keeps them.
+        """
+        if (since := self._outside_since) is None:
+            return None
+        group = self._settings.group
+        reason = f"it answers, but the coordinator of group {group} does not take this worker in as a member"
+        return Hindrance(f"{reason}: {self._refusal}" if self._refusal else reason, clock.now() - since)
 
     # --- the thread -------------------------------------------------------------------------
 
@@ -366,12 +387,13 @@ class Member:
             )
             self._poll(consumer, prover)
         finally:
-            self._prover = None
+            self._prover = self._outside_since = None
             prover.close()
             self._board.note_lost()
             consumer.close()
 
     def _poll(self, consumer: Consumer, prover: Prover) -> None:
+        look_at = 0.0
         while not (self._stopping.is_set() or self._away.is_set()):
             # Not to wait there: librdkafka waits for a time of the wall clock, and if that is set
             # back by an hour meanwhile, it waits for an hour.
@@ -379,8 +401,18 @@ class Member:
             if message is not None:
                 self._on_message(message)
             prover.send(consumer)
+            if (now := clock.now()) >= look_at:
+                look_at = now + _LOOK_AT_ID
+                self._note_id(consumer.memberid())
             if message is None:
                 self._stopping.wait(_PAUSE)
+
+    def _note_id(self, member_id: str | None) -> None:
+        """The group gives an id before all else, and librdkafka forgets it when the session is over."""
+        if member_id:
+            self._outside_since, self._refusal = None, ""
+        elif self._outside_since is None:
+            self._outside_since = clock.now()
 
     def _on_message(self, message: Message) -> None:
         """Nothing is fetched, so that messages only carry errors."""
@@ -390,6 +422,7 @@ class Member:
                 raise KafkaException(error)
             if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 self.misses_topic.set()
+            self._refusal = self._clients.say(error)
             self._clients.on_error(error)
 
     # --- what the group says ----------------------------------------------------------------

@@ -56,6 +56,7 @@ LINES: Final[Mapping[str, Line]] = {
         "At its start the worker could not check how a table's documents are read, because it is locked",
         "follow `remedy`",
     ),
+    "group_answers": Line("info", "", "The Kafka group takes this worker in as a member again"),
     "group_lost": Line(
         "info",
         "partitions",
@@ -63,6 +64,13 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     "group_not_left": Line(
         "warning", "seconds", "The worker stopped, but Kafka did not let it leave the group in time"
+    ),
+    "group_silent": Line(
+        "warning",
+        "reason",
+        "Kafka answers, but the coordinator of its group has not taken this worker in for the session "
+        "timeout, so the worker leads nothing new. Once",
+        "see the log of the broker that coordinates the group, and restart that broker",
     ),
     "handover_late": Line(
         "warning",
