@@ -139,6 +139,9 @@ class Run:
     # --- a checkpoint ---------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
+        if self.arena.restart_damaged_broker():
+            self.measures.damages += 1
+            self._say("the broker served its groups no more, and was started again")
         self.measures.returns.append(self._quiet.until_led())
         self.measures.drains.append(self._quiet.until_drained())
         self._raise(self.crew.look())

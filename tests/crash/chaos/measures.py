@@ -41,6 +41,8 @@ class Measures:
     """Seconds from the end of the last fault until each partition was led again."""
     drains: list[float] = field(default_factory=list)
     """Seconds from then until nothing was left."""
+    damages: int = 0
+    """How often the broker served its groups no more, and was started again at a checkpoint."""
     memory: dict[str, list[float]] = field(default_factory=dict)
     """MiB of each worker at each checkpoint."""
     _told: set[str] = field(default_factory=set)

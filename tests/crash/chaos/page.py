@@ -140,6 +140,7 @@ def _figures(outcome: Outcome) -> str:
                 "last sign of life of a leader to its successor at work: median, worst",
                 f"{measures.typical_takeover():.1f} s, {max(measures.takeovers, default=0.0):.1f} s",
             ],
+            ["broker found with damaged groups, and started again", f"{measures.damages:,}"],
             ["longest that a touch waited", f"{measures.worst_lag:.1f} s"],
             ["last fault over to every partition led: worst", f"{max(measures.returns, default=0.0):.1f} s"],
             ["from then to the last touch delivered: worst", f"{max(measures.drains, default=0.0):.1f} s"],
