@@ -99,13 +99,14 @@ def test_it_is_the_same_as_by_psql(extended: ExtensionServer) -> None:
         assert [check for check in checks if check.level is Level.FAIL] == []
 
 
-def test_a_dump_brings_it_back(extended: ExtensionServer) -> None:
+@pytest.mark.parametrize("options", [[], ["-Fc"]], ids=["script", "archive"])
+def test_a_dump_brings_it_back(extended: ExtensionServer, options: list[str]) -> None:
     server = extended.server
     with (
         server.database(installed=False, prepare=in_use) as source,
         server.database(installed=False) as target,
     ):
-        copy(server.postgres, source, target)
+        copy(server.postgres, source, target, *options)
         with open_session(source) as old, open_session(target) as new:
             assert objects(new) == objects(old)
             assert content(new) == content(old)

@@ -215,16 +215,19 @@ def psql_file(postgres: Postgres, dsn: str, file: Path, **variables: str) -> str
 
 
 def copy(postgres: Postgres, source: str, target: str, *options: str) -> None:
-    """Dump one database, and restore it into another one."""
+    """Dump one database, and restore it into another one: of an archive (`-Fc`) by `pg_restore`."""
     dumped = subprocess.run(
-        [str(postgres.bin("pg_dump")), *options, "-d", source], check=True, stdout=subprocess.PIPE, text=True
+        [str(postgres.bin("pg_dump")), *options, "-d", source], check=True, stdout=subprocess.PIPE
     )
+    if "-Fc" in options:
+        restore = [str(postgres.bin("pg_restore")), "--exit-on-error"]
+    else:
+        restore = [str(postgres.bin("psql")), "-X", "-q", "-v", "ON_ERROR_STOP=1"]
     restored = subprocess.run(
-        [str(postgres.bin("psql")), "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", target],
+        [*restore, "-d", target],
         check=False,
         input=dumped.stdout,
-        text=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    assert restored.returncode == 0, restored.stderr
+    assert restored.returncode == 0, restored.stderr.decode()
