@@ -2,6 +2,11 @@
 DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
+-- After pg_upgrade the owners' functions are the same, and have other oids; tables have the same. (Restored ones have not.)
+UPDATE :"schema".tube_attachment AS a SET captured_by = to_regprocedure(format('%I.%I()', :"schema".tube_private_capture_schema(), a.trigger_function))
+FROM :"schema".tube_installation AS i WHERE i.sync_oid <> to_regprocedure(format('%I.tube_sync()', :'schema')) AND a.seen_oid = a.tbl;
+UPDATE :"schema".tube_installation SET sync_oid = to_regprocedure(format('%I.tube_sync()', :'schema'));
+
 -- What follows is done with the rights of the installing role, and settings are as they were before prepare.sql.
 DO $$
 BEGIN

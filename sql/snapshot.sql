@@ -2623,6 +2623,7 @@ CREATE TABLE tube.tube_installation (
     one boolean DEFAULT true NOT NULL,
     installation uuid DEFAULT gen_random_uuid() NOT NULL,
     last_epoch bigint DEFAULT 0 NOT NULL,
+    sync_oid oid,
     CONSTRAINT tube_installation_one_check CHECK (one)
 );
 

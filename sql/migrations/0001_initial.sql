@@ -12,7 +12,8 @@ CREATE DOMAIN :"schema".tube_shard AS integer CHECK (VALUE >= 0);
 CREATE TABLE :"schema".tube_installation (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),
     installation uuid    NOT NULL DEFAULT gen_random_uuid(),
-    last_epoch   bigint  NOT NULL DEFAULT 0
+    last_epoch   bigint  NOT NULL DEFAULT 0,
+    sync_oid     oid      -- of tube_sync() at the last installation: pg_upgrade gives functions other ones
 );
 INSERT INTO :"schema".tube_installation DEFAULT VALUES;
 
