@@ -55,7 +55,7 @@ class Ended(Broken):
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
+class Silence:
     """Why an election has no answer, and for how many seconds that has been so."""
 
     reason: str
@@ -181,7 +181,7 @@ class Election(ABC):
         """Take part no more: withdraw all claims, wait until each was handed over or lost, leave."""
 
     @property
-    def hindrance(self) -> Hindrance | None:
+    def silence(self) -> Silence | None:
         """Why its authority does not give this process anything at present; None: it may."""
         return None
 

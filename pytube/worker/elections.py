@@ -10,7 +10,7 @@ from datetime import timedelta
 from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.election import Claim, Election
-from pytube.election.base import Hindrance, Revoked
+from pytube.election.base import Silence, Revoked
 from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
 from pytube.logs import is_news
@@ -144,13 +144,13 @@ class Elections:
         """The names of the elections in which this process takes part."""
         return set(self._joined)
 
-    def hindrances(self) -> dict[str, Hindrance]:
+    def silences(self) -> dict[str, Silence]:
         """Why elections give this process nothing, by the names of the queues that wait for it."""
-        found = {name: election.hindrance for name, (election, _) in self._joined.items()}
+        found = {name: election.silence for name, (election, _) in self._joined.items()}
         return {
-            queue: hindrance
-            for name, hindrance in found.items()
-            if hindrance is not None
+            queue: silence
+            for name, silence in found.items()
+            if silence is not None
             for queue in (self._queues if name == ALL else [name])
         }
 

@@ -206,7 +206,7 @@ class Host:
         process, worker = self._process, self._config.worker
 
         def problems() -> list[dict[str, Any]]:
-            silent = silent_groups(process.clusters, self._elections.hindrances(), worker.session_timeout)
+            silent = silent_groups(process.clusters, self._elections.silences(), worker.session_timeout)
             self._tell_silent({one["tube"]: one["reason"] for one in silent})
             return unreachable(process.clusters) + silent + process.refusals.report()
 

@@ -17,7 +17,7 @@ import orjson
 
 from pytube.config import Config
 from pytube.db.session import Queries
-from pytube.election.base import Hindrance
+from pytube.election.base import Silence
 from pytube.errors import RECOVERABLE, ConfigError
 from pytube.logs import Logger
 from pytube.outbox.clients import outbox_cluster
@@ -240,22 +240,22 @@ def unreachable(clusters: Iterable[KafkaCluster]) -> list[dict[str, Any]]:
 
 
 def silent_groups(
-    clusters: Iterable[KafkaCluster], hindrances: Mapping[str, Hindrance], patience: float
+    clusters: Iterable[KafkaCluster], silences: Mapping[str, Silence], patience: float
 ) -> list[dict[str, Any]]:
-    """For each queue whose election was hindered for `patience` seconds, the cluster, if that answers."""
+    """For each queue whose election was silent for `patience` seconds, the cluster, if that answers."""
     now = time.monotonic()
     return [
         {
             "tube": tube,
             "use": use,
             "bootstrap_servers": cluster.bootstrap_servers,
-            "reason": hindrances[tube].reason,
-            "seconds": hindrances[tube].seconds,
+            "reason": silences[tube].reason,
+            "seconds": silences[tube].seconds,
         }
         for cluster in clusters
         if cluster.reason is None and now - cluster.back_at > patience
         for tube, use in cluster.uses
-        if use == "election" and tube in hindrances and hindrances[tube].seconds > patience
+        if use == "election" and tube in silences and silences[tube].seconds > patience
     ]
 
 

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from pytube import clock
-from pytube.election.base import STOPS, Election, Hindrance, Revoked, wait_until_over
+from pytube.election.base import STOPS, Election, Silence, Revoked, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
 from pytube.election.neli.member import Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
@@ -140,9 +140,9 @@ class NeliElection(Election):
         self._end_claims()
 
     @property
-    def hindrance(self) -> Hindrance | None:
+    def silence(self) -> Silence | None:
         """The group, while it has not taken this process in."""
-        return None if self._member is None else self._member.hindrance
+        return None if self._member is None else self._member.silence
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
         """Not known: a member of the group does not learn who the others are."""

@@ -30,7 +30,7 @@ from confluent_kafka import (
 
 from pytube import clock
 from pytube.config.names import checked_name
-from pytube.election.base import Hindrance
+from pytube.election.base import Silence
 from pytube.election.neli.claim import ClaimBoard
 from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError, Rebalancing
 from pytube.kafka.clients import Clients
@@ -346,7 +346,7 @@ class Member:
         return absent
 
     @property
-    def hindrance(self) -> Hindrance | None:
+    def silence(self) -> Silence | None:
         """Why the group has not taken this process in; None: it has.
 
         A broker can answer all else, and not for the groups that it coordinates: after a damaged start, or
@@ -356,7 +356,7 @@ class Member:
             return None
         group = self._settings.group
         reason = f"it answers, but the coordinator of group {group} does not take this worker in as a member"
-        return Hindrance(f"{reason}: {self._refusal}" if self._refusal else reason, clock.now() - since)
+        return Silence(f"{reason}: {self._refusal}" if self._refusal else reason, clock.now() - since)
 
     # --- the thread -------------------------------------------------------------------------
 
