@@ -10,7 +10,7 @@ from datetime import timedelta
 from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.election import Claim, Election
-from pytube.election.base import Silence, Revoked
+from pytube.election.base import Revoked, Silence
 from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
 from pytube.logs import is_news

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from pytube import clock
-from pytube.election.base import STOPS, Election, Silence, Revoked, wait_until_over
+from pytube.election.base import STOPS, Election, Revoked, Silence, wait_until_over
 from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
 from pytube.election.neli.member import Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
