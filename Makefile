@@ -16,6 +16,7 @@
 #   make format                put the code into shape
 #   make reference             the pages that are made from the code: commands, SQL, configuration, …
 #   make docs                  these pages, and the documentation as a site, in .site; `make docs-serve` shows it
+#   make docs-versions [URL=…] the same for each released minor version and this checkout, with a selector; in .site
 #   make lock                  renew requirements.lock from pyproject.toml
 #   make release-check         build what a release publishes, twice, and try it; with SBOM and licenses, in dist
 
@@ -28,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 JOBS := $(shell expr $$(nproc 2>/dev/null || echo 2) + 2)
 CHAOS = $(BIN)/python -m tests.crash.chaos $(if $(SEED),--seed $(SEED))
 
-.PHONY: help demo test contrib lowest soak chaos points bench check format reference docs docs-serve lock venv clean release-check
+.PHONY: help demo test contrib lowest soak chaos points bench check format reference docs docs-serve docs-versions lock venv clean release-check
 
 help:
 	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
@@ -91,6 +92,10 @@ docs: reference
 
 docs-serve: venv
 	@$(BIN)/zensical serve
+
+# From the tags, so that nothing but them has to be kept. URL is where the site will be.
+docs-versions: venv
+	@$(BIN)/python -m tests.docs.versions $(URL)
 
 # Without header and annotations, so that the file names no host and is the same everywhere.
 # UPGRADE=1 takes newer versions; otherwise only what pyproject.toml asks for changes.

@@ -27,6 +27,7 @@ SCENARIOS = (
     "capture",
     "options",
     "takeover",
+    "kill",
     "many_tubes",
     "growth",
     "fleet",

@@ -23,6 +23,7 @@ from bench.frame.results import Results
 BENCH = Path(__file__).resolve().parent
 DOCS = BENCH.parent / "docs"
 _FIGURE = re.compile(r"\{\{ (.*?) \}\}")
+_SPREAD = re.compile(r"(?<=\d) to (?=[\d.,]+\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,8 @@ def rendered() -> dict[Path, str]:
 
 
 def filled(template: str, results: Results) -> str:
-    """The template with its figures."""
-    return _FIGURE.sub(lambda found: _figure(results, *found[1].split("; ")), template)
+    """The template with its figures; a spread such as `7 (6 to 8)` becomes `7 (6–8)`."""
+    return _FIGURE.sub(lambda found: _SPREAD.sub("\u2013", _figure(results, *found[1].split("; "))), template)
 
 
 def _figure(results: Results, kind: str, *rest: str) -> str:

@@ -6,7 +6,7 @@ Each has a background, as a site may be dark where a picture cannot know it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, log
@@ -137,13 +137,63 @@ class Plot:
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
 
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Steps over time, in seconds on both axes: each figure is that of the second which begins there."""
+
+    title: str
+    subtitle: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    """Points by the name of a line. The first line is drawn over the others."""
+    height: int = 320
+
+    def svg(self) -> str:
+        """The picture."""
+        left, right, top, bottom = 48.0, WIDTH - 24.0, TOP, self.height - FOOT - 16.0
+        points = [point for line in self.lines.values() for point in line]
+        times, most = [at for at, _ in points], max(value for _, value in points)
+        first, last = min(times), max(times) + 1
+        step = next(one for one in (1, 2, 5, 10, 20, 50) if one >= most / 5)
+        highest = step * ceil(most / step)
+
+        def x(at: float) -> float:
+            return left + (at - first) / (last - first) * (right - left)
+
+        def y(value: float) -> float:
+            return bottom - value / highest * (bottom - top)
+
+        parts = [
+            _SVG.format(WIDTH, self.height),
+            f"<title>{escape(self.title)}</title>",
+            f'<rect width="{WIDTH}" height="{self.height}" rx="8" fill="{PAPER}" stroke="{LINE}"/>',
+            _text(16, 24, self.title, INK, size=14, weight=600),
+            _text(16, 42, self.subtitle, FAINT),
+        ]
+        for value in range(0, highest + 1, step):
+            parts.append(f'<path d="M{left} {y(value):.1f}L{right} {y(value):.1f}" stroke="{LINE}"/>')
+            parts.append(_text(left - 8, y(value) + 4, f"{value} s", FAINT, anchor="end"))
+        marks = range(ceil(first / 5) * 5, int(last) + 1, 5)
+        parts += [_text(x(at), bottom + 18, f"{at} s", FAINT, anchor="middle") for at in marks]
+        parts.append(f'<path d="M{x(0):.1f} {top}V{bottom}" stroke="{INK}" stroke-dasharray="4 3"/>')
+        parts.append(_text(x(0) - 6, top + 12, "SIGKILL", INK, anchor="end"))
+        for number, (name, line) in reversed(list(enumerate(self.lines.items()))):
+            path = "L".join(f"{x(at + end):.1f} {y(value):.1f}" for at, value in line for end in (0, 1))
+            parts.append(f'<path d="M{path}" fill="none" stroke="{COLORS[number]}" stroke-width="2.5"/>')
+            parts.append(_text(right, top + 12 + 18 * number, name, COLORS[number], anchor="end", weight=600))
+        parts.append(
+            _text((left + right) / 2, self.height - 12, "time of the commit", FAINT, anchor="middle")
+        )
+        return "\n".join([*parts, "</svg>"]) + "\n"
+
+
 def drawn(results: Results) -> dict[str, str]:
     """The plots of docs/plots by name."""
-    plots = {
+    plots: dict[str, Plot | Curves] = {
         "throughput": _throughput(results),
         "latency": _latency(results),
         "latency-by-rate": _by_rate(results),
         "writers": _writers(results),
+        "kill": _kill(results),
     }
     return {name: plot.svg() for name, plot in plots.items()}
 
@@ -228,6 +278,19 @@ def _writers(results: Results) -> Plot:
         bars,
         ("commits wait for the disk", "no waiting", "bulk"),
         mark=1,
+    )
+
+
+def _kill(results: Results) -> Curves:
+    """The section's only table: the second, the lag of the victim's partitions, the lag of the others."""
+    (rows,) = [part.rows for part in results.sections["kill"].parts if not isinstance(part, str)]
+    return Curves(
+        "Lag through a kill",
+        "longest time from COMMIT to the call of the sink, of the changes committed in each second",
+        {
+            "partitions of the killed worker": [(float(row[0]), float(row[1])) for row in rows],
+            "partitions of the other worker": [(float(row[0]), float(row[2])) for row in rows],
+        },
     )
 
 

@@ -31,7 +31,10 @@ _VARIES = (
     (re.compile(r"\b(about|at most) \d+(\.\d+)?\b"), r"\1 some"),
 )
 """What differs from machine to machine, as the page says: times, and estimates."""
-_PROGRESS = re.compile(r"pytube: (\d+ missing, .* keys compared|looking for keys that only the sink has)$")
+_PROGRESS = re.compile(
+    r"pytube: (\d+ missing, .* keys compared|looking for keys that only the sink has)$"
+    r"|verify \w+: .* \(\d+%\)$"
+)
 """What a terminal shows for a moment only."""
 
 

@@ -50,8 +50,11 @@ FALSE_POSITIVES = (
 NAMES = ("nobody", "ours")
 """Texts that are names: the user that an embedded Postgres runs as, a column of Spark's comparison."""
 CEILINGS = Path(__file__).with_name("words.json")
+MOST_WORDS = 55_000
+"""Of README and docs. A word has a letter or a digit; the bars of a table are none, nor part of one."""
 _PATTERNS = {habit: re.compile(pattern, re.IGNORECASE | re.VERBOSE) for habit, pattern in HABITS.items()}
 _CODE = re.compile(r"`[^`\n]*`")
+_WORD = re.compile(r"\S*\w\S*")
 
 
 def pages() -> Iterator[str]:
@@ -134,6 +137,12 @@ def test_habits_only_fall(place: str) -> None:
     assert not above, "\n".join(
         line for line in lines if line.partition(":")[0] in {h.partition(":")[0] for h in above}
     )
+
+
+def test_the_pages_stay_short() -> None:
+    pages = [page for page in PAGES if page.name == "README.md" or page.name.startswith("docs/")]
+    words = {page.name: len(_WORD.findall(page.text.replace("|", " "))) for page in pages}
+    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda one: -one[1])
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def test_no_plot_is_left_over_or_unused() -> None:
 @pytest.mark.parametrize(
     ("place", "figure"),
     [
-        ("speed; writes; one; rate/s", "7 (6 to 8)"),
+        ("speed; writes; one; rate/s", "7 (6\u20138)"),
         ("speed; reads; 1 + 2*; rate/s", "6"),
         ("speed; total", "12"),
         ("target; speed; speed", "2/s"),

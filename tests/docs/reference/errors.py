@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pytube import errors
 from pytube.errors import SQLSTATES, PytubeError, UsageError
 from pytube.health.findings import Kind
-from tests.docs.reference.markdown import docstrings, sentence, table
+from tests.docs.reference.markdown import codes, docstrings, sentence, table
 
 POSTGRES = {
     "0A000": "Postgres has no values there",
@@ -31,6 +31,8 @@ POSTGRES = {
     "55P03": "a lock was not available, or other transactions did not end in time; try again",
 }
 """SQLSTATEs of Postgres that functions raise."""
+_OF_ARGUMENTS = {state for state in POSTGRES if state[:2] in ("22", "42")} - {"42501"} | {"23502", "23514"}
+"""A wrong argument: the page has them without their meanings, which messages have."""
 
 
 def parts() -> Mapping[str, str]:
@@ -44,7 +46,11 @@ def parts() -> Mapping[str, str]:
         "troubles": "\n\n".join(troubles),
         "usage": "\n\n".join(map(_class, usage)),
         "others": "\n\n".join(map(_class, others)),
-        "sqlstates": table(("SQLSTATE", "meaning"), POSTGRES.items()),
+        "arguments": codes(state for state in POSTGRES if state in _OF_ARGUMENTS),
+        "sqlstates": table(
+            ("SQLSTATE", "meaning"),
+            ((state, said) for state, said in POSTGRES.items() if state not in _OF_ARGUMENTS),
+        ),
     }
 
 

@@ -47,7 +47,7 @@ _FOR_PEOPLE = {
 _PARTS = {"tube_as_caller", "tube_keys_as_caller", "tube_key_part", "tube_key_types", "tube_id_column"}
 """Functions elsewhere that only others call."""
 _BY_NAME = _OF_PROGRAMS | {"Backfills in chunks", "Operators"}
-"""Headings where the page has only the names of functions that no one but pytube's programs has a use for."""
+"""Headings where the page leaves out functions that no one but pytube's programs has a use for."""
 _OF_ANYONE = {"readers", "all", "any role"}
 
 _DEFINED = re.compile(r'((?:^--.*\n)*)^CREATE OR REPLACE FUNCTION :"schema"\.(\w+)\(', re.MULTILINE)
@@ -118,18 +118,24 @@ def parts(connection: psycopg.Connection[tuple[object, ...]]) -> Mapping[str, st
         several = sorted(found[heading], key=lambda one: order.index(one.name))
         usual, _ = Counter(one.callers for one in several).most_common(1)[0]
         said = f"Callers: {usual}."
-        names = codes(one.name for one in several if _is_internal(one, heading))
         several = [one for one in several if not _is_internal(one, heading)]
         if heading in _OF_PROGRAMS:
             several = [replace(one, comment=re.split(r"\. |; ", one.comment)[0]) for one in several]
-        lines = "\n".join(one.line(usual, types) for one in several)
-        also = f"For pytube's programs: {names}." if names else ""
-        sections.append("\n\n".join(filter(None, [f"## {heading}", said, lines, also])))
+        if several:
+            lines = "\n".join(one.line(usual, types) for one in several)
+            sections.append(f"## {heading}\n\n{said}\n\n{lines}")
     return {"types": f"{_said(types)}.", "functions": "\n\n".join(sections)}
 
 
+def internal(connection: psycopg.Connection[tuple[object, ...]]) -> set[str]:
+    """The functions that the page leaves out, because only pytube's programs call them."""
+    files = _files()
+    found = _installed(connection, {name: states for name, (_, states) in files.items()})
+    return {one.name for one in found if _is_internal(one, _heading(files[one.name][0]))}
+
+
 def _is_internal(one: Function, heading: str) -> bool:
-    """Whether the page has only its name."""
+    """Whether the page leaves it out."""
     if _TERM in one.arguments or one.name in _PARTS:
         return True
     if heading == "Operators":
