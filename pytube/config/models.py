@@ -400,7 +400,7 @@ class Config(Section):
                     f"key {key_path(('tube', name))}: topic and group of a tube can't be set while there are "
                     "several hosts, each of which needs its own; take them out"
                 )
-            if self.postgres.hosts and tube.tables:
+            if len(self.postgres.hosts) > 1 and tube.tables:
                 raise ConfigError(
                     f"key {key_path(('tube', name, 'tables'))}: tables can't be declared while there are "
                     "several hosts, as they would have the same shards on each; take it out, and run `pytube "
