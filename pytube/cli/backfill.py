@@ -250,7 +250,6 @@ def _command(
 
 # --- the work, and its display ------------------------------------------------------------
 
-_LEADERS = "SELECT count(*) FROM tube_leaders(%(tube)s) AS l WHERE NOT l.lost"
 _LEAD = """
     SELECT count(*) FILTER (WHERE NOT l.lost), min(coalesce(l.sink_down, l.source_down)),
         (SELECT min(p.reason) FROM tube_pause_list(%(tube)s) AS p)
@@ -307,7 +306,7 @@ async def _work(
                 await BackfillRun(session, job.number, limits, display).run()
             except BackfillBusy as error:
                 tell(str(error), {"message": str(error)}, as_json=as_json)
-        if wait and not await session.value(_LEADERS, {"tube": tube}):
+        if wait and not await session.value(_LEAD, {"tube": tube}):
             click.echo(f"no worker leads tube {tube}, so nothing is delivered until one starts", err=True)
         by_companion = False
         for job in jobs if wait else ():
@@ -351,7 +350,8 @@ def await_backfills(
     with database.connect() as connection:
         backfills = Backfills(connection, database.schema)
         rows = [row for tube in tubes for row in backfills.active(tube)]
-    numbers = [row["backfill_id"] for row in rows if row["by_worker"] or row["state"] == "delivering"]
+    rows = [row for row in rows if row["by_worker"] or row["state"] == "delivering"]
+    numbers = [row["backfill_id"] for row in rows]
     try:
         with progress_display(as_json=False) as display:
             asyncio.run(_until_sent(database, numbers, display if shows else lambda _: None, timeout))
@@ -360,7 +360,8 @@ def await_backfills(
     except KeyboardInterrupt:
         interrupted(INTERRUPTED, f"; workers continue the backfill; wait again with: {again}")
     if shows:
-        click.echo("\n".join(_sent(database, tubes)))
+        for line in _sent(database, dict.fromkeys(row["tube"] for row in rows)):
+            click.echo(line)
 
 
 async def _until_sent(database: Database, numbers: Sequence[int], display: Display, timeout: float) -> None:
