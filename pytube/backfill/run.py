@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -186,14 +186,21 @@ class BackfillRun:
         """How far it is, no matter who works on it."""
         return self._progress(await self._session.row(queries.STATE, self._arguments))
 
-    async def wait_until_delivered(self) -> Progress:
-        """Wait until workers have acted upon its end in all shards; raises as `run`."""
+    async def wait_until_delivered(
+        self, watch: Callable[[Progress], Awaitable[object]] | None = None
+    ) -> Progress:
+        """Wait until workers have acted upon its end in all shards; raises as `run`, and as `watch`.
+
+        `watch` is called now and then, and may raise to end the wait.
+        """
         progress = self._check(await self.look())
         due = 0.0
         while progress.state != "finished":
             if time.monotonic() >= due:
                 self._waiting = int(await self._session.value(queries.WAITING, self._arguments))
                 due = time.monotonic() + _PRESSURE_INTERVAL
+                if watch is not None:
+                    await watch(progress)
             await asyncio.sleep(_POLL_INTERVAL)
             progress = self._check(await self.look())
         return progress

@@ -7,8 +7,9 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -20,10 +21,11 @@ from pytube.cli.context import current_settings, database_options, json_option, 
 from pytube.cli.exits import INTERRUPTED, interrupted
 from pytube.cli.output import LINE_INTERVAL, Table, is_live, print_table, progress_meter, seconds, tell
 from pytube.config import BackfillConfig
+from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.db.session import Session
-from pytube.delivered import wait_async
-from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError
+from pytube.delivered import PARKED, wait_async
+from pytube.errors import BackfillBusy, DatabaseUnavailable, UnknownBackfill, UsageError, WaitTimeout
 
 _OFF = "off"
 _METAVAR = f"NUMBER|{_OFF}"
@@ -248,7 +250,13 @@ def _command(
 
 # --- the work, and its display ------------------------------------------------------------
 
-_LEADERS = "SELECT count(*) FROM tube_leaders(%(tube)s) AS l WHERE NOT l.lost"
+_LEAD = """
+    SELECT count(*) FILTER (WHERE NOT l.lost), min(coalesce(l.sink_down, l.source_down)),
+        (SELECT min(p.reason) FROM tube_pause_list(%(tube)s) AS p)
+    FROM tube_leaders(%(tube)s) AS l
+"""
+_PATIENCE = 30.0
+"""Seconds for which `apply --wait` waits for a worker."""
 _BY_WORKERS = "left to the workers of the tube"
 
 
@@ -289,13 +297,7 @@ async def _work(
     wait: bool,
     as_json: bool,
 ) -> None:
-    session = await Session.open(
-        database.dsn.get_secret_value(),
-        database.schema,
-        "pytube filling",
-        answer_timeout=database.answer_timeout,
-    )
-    try:
+    async with _session(database) as session:
         for job in jobs:
             if job.by_worker:
                 await _show(job, session, display)
@@ -304,17 +306,100 @@ async def _work(
                 await BackfillRun(session, job.number, limits, display).run()
             except BackfillBusy as error:
                 tell(str(error), {"message": str(error)}, as_json=as_json)
-        if wait and not await session.value(_LEADERS, {"tube": tube}):
+        if wait and not await session.value(_LEAD, {"tube": tube}):
             click.echo(f"no worker leads tube {tube}, so nothing is delivered until one starts", err=True)
         by_companion = False
         for job in jobs if wait else ():
             done = await BackfillRun(session, job.number, limits, display).wait_until_delivered()
             by_companion = by_companion or done.tube != tube
         await session.value(queries.TIDY)
-    finally:
-        await session.close()
     if by_companion:  # what a companion delivers are touches of documents, which are still to come
         await wait_async(tube, dsn=database.dsn, timeout=None, ignore_parked=True, schema=database.schema)
+
+
+@asynccontextmanager
+async def _session(database: Database) -> AsyncIterator[Session]:
+    session = await Session.open(
+        database.dsn.get_secret_value(),
+        database.schema,
+        "pytube filling",
+        answer_timeout=database.answer_timeout,
+    )
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
+def await_backfills(
+    database: Database, tubes: Collection[str], again: str, *, timeout: float, shows: bool
+) -> None:
+    """Wait until workers have delivered all backfills of these tubes that they have to do.
+
+    Args:
+        database: theirs.
+        tubes: any; the ones without a backfill are not waited for.
+        again: the command that waits again.
+        timeout: seconds.
+        shows: whether to print progress and results.
+
+    Raises:
+        WaitTimeout: after `timeout`, or when no worker has led a tube for half a minute.
+        PytubeError: as `BackfillRun.run`.
+    """
+    with database.connect() as connection:
+        backfills = Backfills(connection, database.schema)
+        rows = [row for tube in tubes for row in backfills.active(tube)]
+    rows = [row for row in rows if row["by_worker"] or row["state"] == "delivering"]
+    numbers = [row["backfill_id"] for row in rows]
+    try:
+        with progress_display(as_json=False) as display:
+            asyncio.run(_until_sent(database, numbers, display if shows else lambda _: None, timeout))
+    except WaitTimeout as error:
+        raise WaitTimeout(f"{error}; the backfill stays: wait again with: {again}") from None
+    except KeyboardInterrupt:
+        interrupted(INTERRUPTED, f"; workers continue the backfill; wait again with: {again}")
+    if shows:
+        for line in _sent(database, dict.fromkeys(row["tube"] for row in rows)):
+            click.echo(line)
+
+
+async def _until_sent(database: Database, numbers: Sequence[int], display: Display, timeout: float) -> None:
+    ends = time.monotonic() + timeout
+    async with _session(database) as session:
+        for number in numbers:
+            watch = partial(_watch, session, [time.monotonic()], ends, timeout)
+            await BackfillRun(session, number, BackfillConfig(), display).wait_until_delivered(watch)
+
+
+async def _watch(session: Session, led: list[float], ends: float, timeout: float, progress: Progress) -> None:
+    """Raise `WaitTimeout` at the end of all patience; `led`: when a worker led the tube last."""
+    tube, now = progress.tube, time.monotonic()
+    leaders, down, pause = await session.row(_LEAD, {"tube": tube}) or (0, None, None)
+    if leaders:
+        led[0] = now
+    if now < ends and now < led[0] + _PATIENCE:
+        return
+    if pause:
+        why = f"tube {tube} is paused: {pause} (`pytube resume {tube}` ends the pause)"
+    elif not leaders:
+        why = (
+            f"no worker leads tube {tube}: start one with `pytube worker`, or send a running one SIGHUP, so "
+            "that it takes up the file (`pytube status` shows why a worker refuses a tube)"
+        )
+    else:
+        why = f"its worker can't deliver: {down}" if down else "its worker is at work"
+    after = f"after {timeout:g} s, " if now >= ends else ""
+    raise WaitTimeout(f"{after}{_name(progress)} is not delivered ({_detail(progress)}): {why}")
+
+
+def _sent(database: Database, tubes: Collection[str]) -> Iterator[str]:
+    """The result for each tube."""
+    with database.connect() as connection:
+        for tube in tubes:
+            parked = sum(count for count, *_ in connection.execute(PARKED, {"tube": tube}))
+            but = f", but for {say_count(parked, 'key')} that {is_or_are(parked)} parked" if parked else ""
+            yield f"{tube}: all documents are sent{but}"
 
 
 async def _show(job: Job, session: Session, display: Display) -> None:

@@ -239,8 +239,6 @@ limit_option = click.option(
 )
 lock_option = click.option(
     "--lock-timeout",
-    "--wait",
-    "wait",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,

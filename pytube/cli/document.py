@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ import click
 import psycopg
 from psycopg.types.string import TextLoader
 
+from pytube.cli.backfill import await_backfills
 from pytube.cli.context import (
     confirm,
     database_options,
@@ -74,6 +77,14 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
     is_flag=True,
     help="Resend all documents that change or were never sent.",
 )
+@click.option("--wait", "waits", is_flag=True, help="Wait until workers have delivered the backfills.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=math.inf,
+    metavar="SECONDS",
+    help="Maximum seconds of --wait. [default: as long as it takes]",
+)
 @lock_option
 @click.option(
     "--print",
@@ -89,17 +100,21 @@ def apply(
     yes: bool,
     prune: bool,
     backfill: bool,
-    wait: float,
+    waits: bool,
+    timeout: float,
+    lock_timeout: float,
     is_printed: bool,
     as_json: bool,
 ) -> None:
     """Make the database match the configuration file.
 
     Asks before it detaches or drops anything. If it is interrupted, run it again: it continues where it
-    stopped.
+    stopped. With --wait, exits with 1 after the timeout, or if no worker serves a tube for half a minute.
     """
     if is_printed:
         refuse_json(as_json=as_json)
+    if is_printed and waits:
+        raise click.UsageError("--print runs nothing, so there is nothing to --wait for")
     config, progress = unresolved_of(database), _Applying(as_json=as_json)
     with database.connect() as connection:
         found = survey(config, connection, database.schema, names)
@@ -107,20 +122,23 @@ def apply(
             raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
         plans = [one for one in found if prune or one.state is not State.GONE]
         declarations = Declarations(connection, database.schema)
+        left = [one for one in found if one not in plans]
         if is_printed:
-            left = [one for one in found if one not in plans]
             click.echo("\n".join(script(declarations, plans, backfill=backfill, left=left)))
             return
-        declarations.check(plans, limit=wait)
+        declarations.check(plans, limit=lock_timeout)
         if losses := [step.text for one in plans for step in one.losses]:
             confirm(f"{'; '.join(losses)}: continue?", yes=yes)
         for one in plans:
-            done = declarations.apply(one, backfill=backfill, limit=wait, told=progress.step)
+            done = declarations.apply(one, backfill=backfill, limit=lock_timeout, told=progress.step)
             progress.done(one, _result(one, done, asked=backfill), done.backfills)
-        for one in found:
-            if one not in plans:
-                progress.done(one, f"{one.name}: {one.notes[0]}", ())
+        for one in left:
+            progress.done(one, f"{one.name}: {one.notes[0]}", ())
     progress.end()
+    if waits:
+        tubes = [one.name for one in plans if one.target is not None and one.kind is not Kind.OUTBOX]
+        again = shlex.join(["pytube", "apply", *names, "--wait"])
+        await_backfills(database, tubes, again, timeout=timeout, shows=not as_json)
 
 
 class _Applying:

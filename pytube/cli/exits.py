@@ -25,8 +25,8 @@ EXIT_CODES: Final[dict[str, tuple[str, str]]] = {
     "1": (
         "the answer is no: it differs, fails a check, or did not finish in time",
         """`verify`, `reindex compare`, `reindex switch`, `spark reconcile`, `demo`: the copy differs;
-        `doctor`, `sink check`: a check fails; `wait`: a timeout, or parked keys; `pause`, `outbox park`:
-        still in flight after `--drain`""",
+        `doctor`, `sink check`: a check fails; `wait`: a timeout, or parked keys; `apply --wait`: a timeout,
+        or no worker; `pause`, `outbox park`: still in flight after `--drain`""",
     ),
     "2": (
         "usage, configuration, or permission error; nothing was changed",

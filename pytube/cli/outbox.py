@@ -97,11 +97,11 @@ def adopt(
     table: str,
     partitions: int | None,
     wake: bool | None,
-    wait: float,
+    lock_timeout: float,
     as_json: bool,
 ) -> None:
     """Create OUTBOX over TABLE, an existing goharvest table."""
-    before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=wait)
+    before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=lock_timeout)
     _print_change("adopted", before, now, as_json=as_json)
 
 

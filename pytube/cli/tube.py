@@ -194,14 +194,14 @@ def attach(
     table: str,
     columns: str | None,
     key_cols: str | None,
-    wait: float,
+    lock_timeout: float,
     as_json: bool,
     **options: Any,
 ) -> None:
     """Attach TABLE to TUBE, or change how it is attached."""
     names = None if columns is None else _names(columns)
     key = None if key_cols is None else _names(key_cols)
-    result = tubes.attach(name, table, columns=names, key_cols=key, limit=wait, **options)
+    result = tubes.attach(name, table, columns=names, key_cols=key, limit=lock_timeout, **options)
     _tell_attached(name, table, result, as_json=as_json)
 
 
@@ -241,9 +241,9 @@ def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool
 @lock_option
 @json_option
 @database_options(opens=Tubes)
-def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float, as_json: bool) -> None:
+def detach(tubes: Tubes, name: str, table: str, force: bool, lock_timeout: float, as_json: bool) -> None:
     """Detach TABLE from TUBE."""
-    was_attached = tubes.detach(name, table, force=force, limit=wait)
+    was_attached = tubes.detach(name, table, force=force, limit=lock_timeout)
     text = f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}"
     tell(text, {"tube": name, "table": table, "detached": was_attached}, as_json=as_json)
 

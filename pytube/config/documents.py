@@ -8,12 +8,14 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from pytube.config.section import Section, Table
+from pytube.config.section import MOST_PARTITIONS, MOST_SHARD, Section, Table
 
 CHILDREN = "child sections"
 """Where the sections of children are put. In the file they stand within their parent's section."""
 
 _NO_TABLE = "is a section of a child"
+_MOST_ELEMENTS = 2**31 - 1
+"""Of an array."""
 _DEEPEST = 20
 """Levels of a tree at most."""
 
@@ -157,7 +159,7 @@ class ChildSection(PartSection):
     order_by: Texts | None = None
     """Order of the array: one expression or several; the primary key always comes last."""
 
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=_MOST_ELEMENTS)
     """Most elements of the array. Default: all."""
 
     elements: Sql | None = Field(default=None, alias="list")
@@ -203,10 +205,10 @@ class DocumentSection(PartSection):
     table: Table
     """Root table, as `schema.table`; its primary key names the documents."""
 
-    partitions: int = Field(default=4, ge=1)
+    partitions: int = Field(default=4, ge=1, le=MOST_PARTITIONS)
     """Partitions of the tube."""
 
-    shards: int = Field(default=16, ge=1)
+    shards: int = Field(default=16, ge=1, le=MOST_SHARD)
     """Shards that the keys are spread over; can't be changed."""
 
     shard_by: str | None = Field(default=None, min_length=1)

@@ -400,6 +400,12 @@ class Config(Section):
                     f"key {key_path(('tube', name))}: topic and group of a tube can't be set while there are "
                     "several hosts, each of which needs its own; take them out"
                 )
+            if len(self.postgres.hosts) > 1 and tube.tables:
+                raise ConfigError(
+                    f"key {key_path(('tube', name, 'tables'))}: tables can't be declared while there are "
+                    "several hosts, as they would have the same shards on each; take it out, and run `pytube "
+                    f"tube attach {name} TABLE --host HOST --shard NUMBER` for each host"
+                )
             needed = tube.sink.request_timeout + worker.receive_deadline
             if needed > worker.session_timeout:
                 raise ConfigError(
@@ -435,8 +441,9 @@ class Config(Section):
                 )
             if self.postgres.hosts:
                 raise ConfigError(
-                    f"key {section}: documents can't be declared while there are several hosts; write a "
-                    f"query in [{key_path(('tube', name, 'enrich'))}]"
+                    f"key {section}: documents can't be declared while there are several hosts; give each "
+                    "host a file with its dsn, a worker, and an index, or write a query in "
+                    f"[{key_path(('tube', name, 'enrich'))}] and attach the tables on each host"
                 )
 
     def _check_outboxes(self) -> None:

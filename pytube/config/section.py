@@ -124,6 +124,7 @@ def _checked_table(value: object) -> object:
 Table = Annotated[str, BeforeValidator(_checked_table)]
 """A table as `schema.table`."""
 MOST_PARTITIONS = 1024
+MOST_SHARD = 2**31 - 1
 
 
 class DeclaringSection(Section):

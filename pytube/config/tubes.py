@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pytube.config.names import TableName, table_name
 from pytube.config.section import (
     MOST_PARTITIONS,
+    MOST_SHARD,
     OR_OFF,
     DeclaringSection,
     FromEnvironment,
@@ -222,7 +223,6 @@ class VerifyConfig(Section):
 
 # --- what the database is to have -----------------------------------------------------------------
 
-_MOST_SHARD = 2**31 - 1
 """As Postgres' integer."""
 _KEY = f"expected the name of a column, or a list of 2 to {MOST_COLUMNS} columns"
 
@@ -251,10 +251,10 @@ class AttachmentConfig(Section):
     """The one of several key columns that decides the shard. Default: as for the shard's root table, else the
     whole key."""
 
-    shard: int | None = Field(default=None, ge=0, le=_MOST_SHARD)
+    shard: int | None = Field(default=None, ge=0, le=MOST_SHARD)
     """The shard, or the first of several. Default: the number that the schema's name ends in, else 0."""
 
-    shards: int | None = Field(default=None, ge=1, le=_MOST_SHARD)
+    shards: int | None = Field(default=None, ge=1, le=MOST_SHARD)
     """Number of shards that the ids are spread over. Default: as many as the shard's root table has, else
     1."""
 
@@ -367,8 +367,8 @@ def _shard_by(key: tuple[str, ...], root: Attached) -> str | None:
 
 
 def _check_shards(new: Attached, found: Sequence[Attached], written: str) -> None:
-    if new.end - 1 > _MOST_SHARD:
-        raise ValueError(f"the shards of {written} are more than there are: {_MOST_SHARD} is the last one")
+    if new.end - 1 > MOST_SHARD:
+        raise ValueError(f"the shards of {written} are more than there are: {MOST_SHARD} is the last one")
     for other in filter(new.overlaps, found):
         if not new.same_shards(other):
             raise ValueError(

@@ -41,6 +41,11 @@ _GUARDED = """
     WHERE c.relrowsecurity AND NOT pg_catalog.row_security_active(c.oid)
     ORDER BY 1
 """
+_IS_RELATION = """
+    SELECT EXISTS (
+        SELECT FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = %s)
+"""
 _COMPANION = re.compile(r"(?P<document>.+)_relations(_[0-9]+)?")
 _TEMPLATED = ("kafka", "opensearch", "redis")
 """The sinks whose option `key` is a template."""
@@ -97,6 +102,7 @@ def _one(
 ) -> Plan:
     try:
         with connection.transaction():  # of the caller's, a refused statement fails only a savepoint
+            _refuse_name(connection, schema, there, kind, name)
             target = _target(config, connection, schema, there, kind, name)
             if target is None:
                 return _farewell(config, there, kind, name)
@@ -114,6 +120,22 @@ def _one(
     except (psycopg.ProgrammingError, psycopg.DataError, psycopg.NotSupportedError) as error:
         problem = f"{kind}.{name}: Postgres refused: {describe(error)}; correct it"
     return Plan(kind, name, State.REFUSED, problem=problem)
+
+
+def _refuse_name(connection: psycopg.Connection, schema: str, there: There, kind: Kind, name: str) -> None:
+    """Refuse a name that the SQL would not give a new tube or outbox."""
+    if name in there.tubes or name in there.outboxes:
+        return
+    ((is_relation,),) = connection.execute(_IS_RELATION, (schema, name)).fetchall()
+    reasons = {
+        "is empty": not name,
+        "has a comma or a control character": re.search(r"[,\x00-\x1f\x7f-\x9f]", name),
+        "begins with pg_, as Postgres' own do": name.startswith("pg_"),
+        f"is that of another relation in the schema {schema}": is_relation,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UsageError(f"{key_path((kind.value, name))}: its name {reason}; choose another one")
 
 
 def _target(

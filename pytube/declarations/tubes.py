@@ -7,7 +7,6 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
 
 import psycopg
 
@@ -35,12 +34,6 @@ from pytube.model import KeyType
 from pytube.tubes import queries
 from pytube.tubes.attachments import Manner, changes
 
-_WHOLE: Final = """
-    SELECT pg_catalog.pg_partition_root(c.oid)::text FROM pg_catalog.pg_class AS c
-    WHERE c.oid = %(table)s AND c.relispartition
-"""
-
-
 # --- what the file declares -------------------------------------------------------------------------
 
 
@@ -60,8 +53,6 @@ def declared_tube(
     for one in attachments(section.tables):
         where = key_path(("tube", name, "tables", str(one.table)))
         table = catalogue.table(one.table, where)
-        if (whole := connection.execute(_WHOLE, {"table": table.oid}).fetchone()) is not None:
-            raise ConfigError(f"{where}: {one.table} is a partition of {whole[0]}; name that table")
         new, was = one, None if now is None else now.table(one.table)
         if not one.key and was is not None:  # what the file leaves out of these two is as it is
             new = replace(one, key=was.key, shard_by=was.shard_by)

@@ -19,7 +19,14 @@ _TABLE = """
     SELECT c.oid, c.relkind::text, c.relpersistence::text, c.reltuples::float8,
         pg_catalog.row_security_active(c.oid),
         EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhparent = c.oid),
-        NOT c.relispartition AND EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid)
+        NOT c.relispartition AND EXISTS (SELECT FROM pg_catalog.pg_inherits AS i WHERE i.inhrelid = c.oid),
+        CASE WHEN c.relispartition THEN pg_catalog.pg_partition_root(c.oid)::text END,
+        (SELECT p.oid::regclass::text
+         FROM pg_catalog.pg_partition_tree(c.oid) AS t JOIN pg_catalog.pg_class AS p ON p.oid = t.relid
+         WHERE c.relkind = 'p' AND p.relkind = 'f' ORDER BY 1 LIMIT 1),
+        n.nspname IN ('pg_catalog', 'information_schema', 'pg_toast')
+            OR EXISTS (SELECT FROM pg_catalog.pg_class AS r
+                       WHERE r.relnamespace = n.oid AND r.relname = 'tube_registry')
     FROM pg_catalog.pg_class AS c JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
 """
@@ -263,7 +270,7 @@ class Catalogue:
         row = self._rows(_TABLE, {"schema": name.schema, "table": name.table})
         if not row:
             raise ConfigError(f"{where}: there is no table {name}; correct the name, or create it first")
-        oid, kind, persistence, rows, hides_rows, has_heirs, is_heir = row[0]
+        oid, kind, persistence, rows, hides_rows, has_heirs, is_heir, whole, foreign, is_own = row[0]
         if kind in ("v", "m"):
             raise ConfigError(
                 f"{where}: {name} is {_KINDS[kind]}, whose changes no trigger sees; name the tables below "
@@ -272,8 +279,17 @@ class Catalogue:
             )
         if kind not in ("r", "p"):
             raise ConfigError(f"{where}: {name} is {_KINDS.get(kind, 'no table')}; name a table")
-        if persistence == "t" or name.schema in ("pg_catalog", "information_schema"):
-            raise ConfigError(f"{where}: {name} is temporary or Postgres' own; name a table of yours")
+        if persistence == "t" or is_own:
+            raise ConfigError(
+                f"{where}: {name} is temporary, or Postgres' or pytube's own; name a table of yours"
+            )
+        if foreign is not None:
+            raise ConfigError(
+                f"{where}: the partition {foreign} of {name} is a foreign table, whose changes no trigger "
+                "sees; detach it"
+            )
+        if whole is not None:
+            raise ConfigError(f"{where}: {name} is a partition of {whole}; name that table")
         if kind == "r" and has_heirs:
             raise ConfigError(
                 f"{where}: other tables inherit from {name}, and their rows can't be followed; name them one "

@@ -214,9 +214,10 @@ class Expressions:
                 f"{where}: expressions are parsed in temporary views, which a standby or a read-only session "
                 "can't make; connect to the primary"
             ) from None
-        except psycopg.OperationalError:  # no fault of the text
-            raise
         except psycopg.DatabaseError as error:
+            is_too_much = (error.sqlstate or "").startswith("54")  # a limit of Postgres
+            if isinstance(error, psycopg.OperationalError) and not is_too_much:  # no fault of the text
+                raise
             hint = _ALIAS.sub("", error.diag.message_hint or "")
             reason = f"{error.diag.message_primary or error}" + (f" ({hint})" if hint else "")
             raise ConfigError(f"{where}: {what}: {reason}; {_remedy(error, table)}") from None

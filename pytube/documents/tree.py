@@ -159,7 +159,7 @@ class _Builder:
         self._fill(node, section)
         self._order(node, section.order_by or ())
         if section.tree is not None and section.tree.depth > 1:
-            self._level_below(path, section, section.tree, node)
+            self._level_below(section, section.tree, node)
         _refuse_clashes(node)
         return node
 
@@ -201,9 +201,15 @@ class _Builder:
         by = None if section.by is None else section.by[1]
         return self._edge(path, between.table, table, "one", by, on, of_join_table=True)
 
-    def _level_below(self, path: str, section: ChildSection, tree: TreeSection, node: Node) -> None:
+    def _add(self, node: Node, name: str, section: ChildSection) -> None:
+        """Add a child, which becomes the field `name`."""
+        path = f"{node.path}.{key_path((name,))}"
+        if not 0 < len(name.encode()) <= _LONGEST_NAME:
+            raise ConfigError(f"{path}: a field's name has 1 to {_LONGEST_NAME} bytes; give it another one")
+        node.children[name] = self.child(path, section, node)
+
+    def _level_below(self, section: ChildSection, tree: TreeSection, node: Node) -> None:
         """The rows that refer to the node's rows, as a child section would say it."""
-        name = tree.name
         below = section.model_copy(
             update={
                 "where": tree.where,
@@ -212,7 +218,7 @@ class _Builder:
                 "tree": tree.model_copy(update={"depth": tree.depth - 1}),
             }
         )
-        node.children[name] = self.child(f"{path}.{key_path((name,))}", below, node)
+        self._add(node, tree.name, below)
 
     # --- how a node joins its parent ----------------------------------------------------------------------
 
@@ -289,10 +295,7 @@ class _Builder:
         for text in section.fields:
             self._field(node, text)
         for name, child in section.children.items():
-            path = f"{node.path}.{key_path((name,))}"
-            if len(name.encode()) > _LONGEST_NAME:
-                raise ConfigError(f"{path}: a field's name has at most {_LONGEST_NAME} bytes; shorten it")
-            node.children[name] = self.child(path, child, node)
+            self._add(node, name, child)
         _refuse_clashes(node)
 
     def _field(self, node: Node, text: str) -> None:

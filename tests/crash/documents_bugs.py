@@ -17,8 +17,8 @@ from pytube.documents.model import Document, Link
 from pytube.model import OK, Batch, Id, KeyType, Pod, Result
 from pytube.pipeline import inflight
 from pytube.sinks.relations import RelationsSink
+from pytube.sources.pods import TubeSource
 from pytube.testing.memory import MemorySink
-from pytube.worker.partition_worker import PartitionWorker
 from tests.crash.documents_rounds import Bug
 from tests.helpers.documents_shop import Conn
 
@@ -192,25 +192,36 @@ def _older_snapshot(patch: pytest.MonkeyPatch, dsn: str) -> None:
 def _purge_newer_touches(patch: pytest.MonkeyPatch, dsn: str) -> None:
     """With the pods whose documents were sent, those go whose keys are among them, whenever they came."""
     sent: dict[str, list[str]] = {}
-    send, purge_and_mark = MemorySink.send, PartitionWorker._purge_and_mark
+    send, mark, purge = MemorySink.send, TubeSource.mark, TubeSource.purge
 
     async def note(sink: MemorySink, batch: Batch) -> Sequence[Result]:
         results = await send(sink, batch)
         sent.setdefault(batch.tube, []).extend(str(document.id) for document in batch)
         return results
 
-    async def purge(worker: PartitionWorker[Any], done: Sequence[int], limit: int) -> list[Any]:
-        tube, _ = worker._where
-        if done and tube in sent:
+    def delete(source: TubeSource) -> None:
+        tube = str(source._arguments["tube"])
+        if tube in sent:
             with psycopg.connect(dsn, autocommit=True) as session:
                 session.execute(
                     f"DELETE FROM tube.{tube} WHERE ids <> '{{}}' AND ids::text[] <@ %s".encode(),
                     (sent.pop(tube),),
                 )
-        return await purge_and_mark(worker, done, limit)
+
+    async def delete_and_mark(
+        source: TubeSource, *limits: Any, done: Sequence[int] = (), **options: Any
+    ) -> list[Pod]:
+        if done:
+            delete(source)
+        return await mark(source, *limits, done=done, **options)
+
+    async def delete_and_purge(source: TubeSource, seqs: Sequence[int]) -> int:
+        delete(source)
+        return await purge(source, seqs)
 
     patch.setattr(MemorySink, "send", note)
-    patch.setattr(PartitionWorker, "_purge_and_mark", purge)
+    patch.setattr(TubeSource, "mark", delete_and_mark)
+    patch.setattr(TubeSource, "purge", delete_and_purge)
 
 
 def _read_before_mark(patch: pytest.MonkeyPatch, _dsn: str) -> None:

@@ -8,6 +8,7 @@ numbers, texts, uuids and two columns. `documents_by_hand` knows nothing of the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -470,6 +471,10 @@ _STATEMENTS = [
 ]  # fmt: skip
 """How often each comes, and its text. Numbers are drawn from few, so that statements meet."""
 _DRAWN = [" ".join(text.split()) for weight, text in _STATEMENTS for _ in range(round(weight * 5))]
+MOVES = [text for text in _DRAWN if re.match(r"UPDATE \S+ SET [^=]*_id\)? =", text)]
+"""By which a row is joined to another one."""
+CHANGES = [text for text in _DRAWN if text.startswith("UPDATE") and "= {word}" in text]
+"""Of what others show of a row."""
 _NUMBERS = {
     "order": 5, "item": 9, "product": 4, "category": 5, "note": 8, "customer": 3, "attachment": 6,
     "tenant": 2, "small": 2, "warehouse": 2,
@@ -506,9 +511,9 @@ class Statements:
         self._choice = choice
         self._values = _Values(self._value)
 
-    def next(self) -> str:
+    def next(self, among: Sequence[str] = _DRAWN) -> str:
         """A statement that changes rows, or would."""
-        return str(self._choice(_DRAWN).format_map(self._values))
+        return str(self._choice(among).format_map(self._values))
 
     def _value(self, name: str) -> str:
         if name in _WORDS:

@@ -382,7 +382,7 @@ class TestTubes:
         run("tube", "create", "t", dsn=dsn)
         holder = connect(autocommit=False, application_name="the holder")
         holder.execute("INSERT INTO public.goods VALUES (1)")
-        result = run("tube", "attach", "t", table, "--shard", "1", "--wait", "1.5", dsn=dsn, code=3)
+        result = run("tube", "attach", "t", table, "--shard", "1", "--lock-timeout", "1.5", dsn=dsn, code=3)
         assert "public.goods could not be locked within 1.5 s" in result.stderr
         assert "the holder (pid" in result.stderr
         assert "idle in transaction" in result.stderr

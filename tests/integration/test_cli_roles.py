@@ -279,7 +279,7 @@ def declare(cast: Cast) -> None:
     path = cast.folder / "pytube.toml"
     path.write_text(CONFIG + DOCUMENT)
     assert "make tube d" in cast.run("plan")
-    assert "d: applied" in cast.run("apply")
+    assert "d: applied" in cast.run("apply", "--wait")
     assert '{"value":null}' in cast.run("document show", "d", "--key", "1")
     path.write_text(CONFIG)
     assert "drop tube d" in cast.run("apply", "--prune", "--yes")

@@ -224,14 +224,6 @@ def test_changes_that_were_missed_after_the_plan_are_made_good(dsn: str, conn: C
     assert backfills(conn) == [("stock", "shop.products")]
 
 
-def test_of_several_hosts_one_after_the_other(dsn: str, conn: Conn, file: Path) -> None:
-    hosts = f'[postgres.hosts.eu]\ndsn = "{dsn}"\n[postgres.hosts.us]\ndsn = "dbname=none"\n'
-    file.write_text(hosts + BASE.partition("[kafka]")[2].join(["[kafka]", ""]) + TUBE)
-    assert "which host?" in run("apply", folder=file.parent, code=2).stderr
-    assert "stock: applied" in run("apply", "--host", "eu", folder=file.parent).stdout
-    assert there(conn)["tubes"] == [PRODUCTS, ITEMS]
-
-
 # --- what is left alone ----------------------------------------------------------------------------
 
 
@@ -396,6 +388,22 @@ def test_the_doctor_tells_of_each(dsn: str, conn: Conn, file: Path) -> None:
 
 STOCK = BASE + '[tube.stock.sink]\ntype = "jsonl"\npath = "x"\n'
 REFUSED = {
+    "an empty name": (
+        BASE + '[tube.""]\npartitions = 1\n[tube."".sink]\ntype = "jsonl"\n',
+        'tube."": its name is empty; choose another one',
+    ),
+    "a comma": (
+        BASE + '[tube."a,b"]\npartitions = 1\n[tube."a,b".sink]\ntype = "jsonl"\n',
+        'tube."a,b": its name has a comma or a control character; choose another one',
+    ),
+    "a name of Postgres": (
+        BASE + '[tube.pg_stock]\npartitions = 1\n[tube.pg_stock.sink]\ntype = "jsonl"\n',
+        "tube.pg_stock: its name begins with pg_, as Postgres' own do; choose another one",
+    ),
+    "a name of pytube's": (
+        BASE + '[tube.tube_registry]\npartitions = 1\n[tube.tube_registry.sink]\ntype = "jsonl"\n',
+        "tube.tube_registry: its name is that of another relation in the schema tube; choose another one",
+    ),
     "no such table": (STOCK + '[tube.stock.tables."shop.no"]\n', "there is no table shop.no"),
     "no such column": (
         STOCK + '[tube.stock.tables."shop.notes"]\nkey = "no"\n',
@@ -430,10 +438,6 @@ def test_what_is_refused_in_an_empty_database(dsn: str, conn: Conn) -> None:
 
 
 UNFIT = {
-    "a name": (
-        '[tube."a,b"]\npartitions = 1\n[tube."a,b".sink]\ntype = "jsonl"\npath = "x"\n',
-        "it has a comma",
-    ),
     "a predicate": ('[tube.z]\npredicate = "id >"\n[tube.z.sink]\ntype = "jsonl"\npath = "x"\n', "tube.z: "),
     "a table": (
         '[outbox.z]\nadopt = "shop.orders"\n',

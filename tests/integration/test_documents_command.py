@@ -55,13 +55,13 @@ fields = ["sku"]
 DOCUMENT = ORDERS + CUSTOMER + ITEMS
 
 
-def _prepare(dsn: str) -> None:
+def prepare_shop(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(SCHEMA.encode())
         connection.execute("ANALYZE")
 
 
-prepare = preparing(_prepare, "dsn")
+prepare = preparing(prepare_shop, "dsn")
 
 
 @pytest.fixture

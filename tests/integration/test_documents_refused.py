@@ -36,6 +36,15 @@ CREATE TABLE shop.kinds (a int, b shop.some_kind, PRIMARY KEY (a, b));
 CREATE TABLE shop.days (day date, flag bool, PRIMARY KEY (day, flag));
 CREATE TABLE shop.day_notes (id int PRIMARY KEY, day date, flag bool, other_day date, other_flag bool,
     FOREIGN KEY (day, flag) REFERENCES shop.days, FOREIGN KEY (other_day, other_flag) REFERENCES shop.days);
+CREATE TABLE shop.whole (id int PRIMARY KEY) PARTITION BY RANGE (id);
+CREATE TABLE shop.part PARTITION OF shop.whole DEFAULT;
+CREATE SCHEMA tube;
+CREATE TABLE tube.tube_registry ();
+CREATE TABLE tube.outboxes (id int PRIMARY KEY);
+CREATE FOREIGN DATA WRAPPER nowhere;
+CREATE SERVER nowhere FOREIGN DATA WRAPPER nowhere;
+CREATE TABLE shop.spread (id int) PARTITION BY RANGE (id);
+CREATE FOREIGN TABLE shop.elsewhere PARTITION OF shop.spread DEFAULT SERVER nowhere;
 CREATE VIEW shop.seen AS SELECT id FROM shop.orders;
 CREATE MATERIALIZED VIEW shop.kept AS SELECT id FROM shop.orders;
 CREATE TABLE shop.above (id int PRIMARY KEY);
@@ -88,7 +97,19 @@ REFUSED = {
     ),
     "a table of Postgres": (
         '[document.d]\ntable = "pg_catalog.pg_class"\nfields = ["*"]',
-        r"^document\.d: pg_catalog\.pg_class is temporary or Postgres' own",
+        r"^document\.d: pg_catalog\.pg_class is temporary, or Postgres' or pytube's own",
+    ),
+    "a table of pytube": (
+        '[document.d]\ntable = "tube.outboxes"\nfields = ["*"]',
+        r"^document\.d: tube\.outboxes is temporary, or Postgres' or pytube's own; name a table of yours$",
+    ),
+    "a foreign partition": (
+        '[document.d]\ntable = "shop.spread"\nfields = ["*"]',
+        r"^document\.d: the partition shop\.elsewhere of shop\.spread is a foreign table.*; detach it$",
+    ),
+    "a partition": (
+        '[document.d]\ntable = "shop.part"\nfields = ["*"]',
+        r"^document\.d: shop\.part is a partition of shop\.whole; name that table$",
     ),
     "no primary key": (
         '[document.d]\ntable = "shop.keyless"\nfields = ["*"]',
@@ -194,7 +215,18 @@ REFUSED = {
     ),
     "a long name of a child": (
         order_with(f'[document.orders.{"x" * 64}]\nmany = "shop.items"\nfields = ["id"]'),
-        r"at most 63 bytes",
+        r"^document\.orders\.x+: a field's name has 1 to 63 bytes; give it another one$",
+    ),
+    "no name of a child": (
+        order_with('[document.orders.""]\nmany = "shop.items"\nfields = ["id"]'),
+        r'^document\.orders\."": a field\'s name has 1 to 63 bytes',
+    ),
+    "a long name in a tree": (
+        order_with(
+            '[document.orders.others]\nmany = "shop.orders"\non = { id = "billing" }\nfields = ["id"]\n'
+            f'tree = {{ on = {{ id = "billing" }}, as = "{"x" * 64}", depth = 2 }}'
+        ),
+        r"^document\.orders\.others\.x+: a field's name has 1 to 63 bytes; give it another one$",
     ),
     "a name twice": (
         order_with("", '["status", "note AS status"]'),
@@ -277,6 +309,10 @@ REFUSED = {
     ),
     "the whole row": (order_with("", '["n1 AS n"]'), r"^document\.orders\.fields: .* uses the whole row"),
     "a system column": (order_with("", '["xmin AS n"]'), r"^document\.orders\.fields: .* a system column"),
+    "a limit of Postgres": (
+        order_with("", json.dumps([f"concat({', '.join(['id'] * 101)}) AS n"])),
+        r"^document\.orders\.fields: .*: cannot pass more than 100 arguments to a function; correct it$",
+    ),
     "DISTINCT": (order_with("", '["DISTINCT id"]'), r"^document\.orders\.fields: .* uses DISTINCT"),
     "UNION": (
         order_with("", '["1 AS e UNION ALL SELECT id"]'),

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -310,6 +310,24 @@ async def test_a_used_column_is_renamed_while_it_runs(shop: Shop) -> None:
     shop.conn.execute("ALTER TABLE public.order_items RENAME article_id TO product_id")
     await shop.settle()
     assert shop.conn.execute("SELECT FROM tube_delivered_parked('orders_relations')").fetchall() == []
+
+
+async def test_a_used_column_is_dropped_while_it_runs(shop: Shop, tmp_path: Path) -> None:
+    """The document goes on by the changed file, without a restart."""
+    shop.conn.execute("ALTER TABLE public.products DROP COLUMN name")
+    shop.conn.execute("UPDATE public.orders SET total = 100 WHERE id = 1")
+    await wait_until_async(
+        lambda: any("p.name does not exist" in one for one in shop.sentences()),
+        what=lambda: f"the tube says why: {shop.sentences()}",
+    )
+    links = [replace(one, columns=("id",)) if one.table.table == "products" else one for one in ORDERS.links]
+    without = changed(ORDERS, ORDERS.query.replace("p.name", "p.id"), links)
+    apply(shop.conn, without)
+    await shop.worker.take_up(config_of(shop.dsn, tmp_path, shop.conn, without))
+    shop.conn.execute("SELECT public.orders_touch(array_agg(id)) FROM public.orders")
+    await wait_async("orders", dsn=shop.dsn)
+    assert held == documents_of(shop.conn, without)
+    await wait_until_async(lambda: shop.sentences() == [], what="nothing is down")
 
 
 async def test_a_relation_that_fails_does_not_keep_others_waiting(shop: Shop) -> None:

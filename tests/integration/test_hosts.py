@@ -269,6 +269,25 @@ def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_
     assert found["shards"].finding == "not checked on two"
 
 
+def test_each_host_gets_what_the_file_declares(config_file: Path) -> None:
+    text = config_file.read_text()
+    config_file.write_text(
+        text.replace("[tube.items.sink]", "[tube.items]\npartitions = 2\n[tube.items.sink]")
+    )
+    options = ("--config", str(config_file))
+    for command in ("plan", "apply", "apply --print"):
+        asked = run(*options, *command.split(), code=2)
+        assert "give --host, one of one, two" in asked.stderr
+    assert "items: applied\n" in run(*options, "apply", "--host", "two").stdout
+    states = {
+        host: run_json(*options, "plan", "--host", host)["tubes"][0]["state"] for host in ("one", "two")
+    }
+    assert states == {"one": "new", "two": "applied"}
+    checks = {check["subject"]: check["level"] for check in run_json(*options, "doctor", code=1)}
+    assert checks["host one: declared tube items"] == "fail"
+    assert checks["host two: declared tube items"] == "ok"
+
+
 async def test_a_shard_that_comes_to_a_second_host_is_told(
     config: Config, one: str, two: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,6 +225,18 @@ def test_no_text_has_the_character_that_stands_for_placeholders(text: str) -> No
             "key document.orders.items.tree.dept: is unknown; did you mean depth?",
         ),
         (
+            _ORDERS.replace("fields", "partitions = 1025\nfields", 1),
+            "key document.orders.partitions: expected less than or equal to 1024",
+        ),
+        (
+            _ORDERS.replace("fields", f"shards = {2**31}\nfields", 1),
+            "key document.orders.shards: expected less than or equal to 2147483647",
+        ),
+        (
+            _ORDERS + f'[document.orders.items]\nmany = "shop.items"\nfields = ["id"]\nlimit = {2**31}',
+            "key document.orders.items.limit: expected less than or equal to 2147483647",
+        ),
+        (
             _ORDERS + '[tube.orders.enrich]\nmode = "row"',
             (
                 "key tube.orders.enrich: conflicts with [document.orders], which already defines the "
@@ -245,5 +257,5 @@ def test_what_is_wrong_is_told_with_its_key(text: str, message: str) -> None:
 
 
 def test_documents_and_several_hosts_can_not_stand_side_by_side() -> None:
-    with pytest.raises(ConfigError, match=r"key document\.orders: .*several hosts"):
+    with pytest.raises(ConfigError, match=r"key document\.orders: .*several hosts; give each host a file"):
         parse('[postgres.hosts.a]\ndsn = "dbname=a"\n' + _ORDERS + _SINK)

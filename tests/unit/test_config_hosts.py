@@ -102,6 +102,10 @@ def test_dsns_are_shown_masked() -> None:
             HOSTS.replace("[tube.t.sink]", '[tube.t]\ntopic = "mine"\n[tube.t.sink]'),
             "key tube.t: topic and group of a tube can't be set while there are several hosts",
         ),
+        (
+            HOSTS.replace("[tube.t.sink]", '[tube.t.tables."public.t"]\n[tube.t.sink]'),
+            "key tube.t.tables: tables can't be declared while there are several hosts",
+        ),
     ],
 )
 def test_what_can_not_be(text: str, message: str) -> None:
