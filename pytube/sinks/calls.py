@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from pytube.errors import SinkError, SinkUnavailable
 from pytube.model import Batch
+from pytube.threads import Handed
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ class ThreadCall(Generic[T]):
 
     def __init__(self, function: Callable[[Callable[[], bool]], T], name: str) -> None:
         self._function = function
-        self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._begun = self._called_off = False
-        self.over: asyncio.Future[T] = self._loop.create_future()
+        self._outcome = Handed[T]()
+        self.over = self._outcome.future
         """The function's result or error; or why it was called off."""
         try:
             threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -52,23 +52,13 @@ class ThreadCall(Generic[T]):
             return self._begun
 
     def _run(self) -> None:
-        result, error = None, None
         try:
-            result = self._function(self._begin)
+            self._outcome.end(self._function(self._begin))
         except BaseException as raised:  # noqa: BLE001  # carried to who waits
             # SystemExit and the like would stop the event loop, and with it the worker.
             can_pass = isinstance(raised, Exception) and not isinstance(raised, StopIteration)
             error = raised if can_pass else SinkError(f"the sink's thread raised {raised!r}")
-        with suppress(RuntimeError):  # the loop may be closed when a call that was left to itself ends
-            self._loop.call_soon_threadsafe(self._end, result, error)
-
-    def _end(self, result: Any, error: BaseException | None) -> None:
-        if self.over.done():
-            return
-        if error is not None:
-            self.over.set_exception(error)
-        else:
-            self.over.set_result(result)
+            self._outcome.end(error=error)
 
 
 class Abandoned:
