@@ -69,7 +69,7 @@ def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
 
 def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
-    if not there or any(one.tube == queue.name and one.use == "election" for one in host.kafka):
+    if not there or any(one.tube == queue.name and one.use == "election" for one in host.complaints):
         return  # another line reports Kafka
     for one in queue.partitions:
         if not one.is_led:

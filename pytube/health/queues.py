@@ -427,8 +427,8 @@ def check_delivery(look: Look) -> Iterator[Check]:
     connection, schema, config = look
     found = Reader(schema).read(connection)
     waited = _waited(connection, schema, found.partitions)
-    needed = replace(found, kafka=[one for one in found.kafka if is_expected(config, one.tube)])
-    wrong = troubles([needed], waited)
+    needed = [one for one in found.complaints if one.use == "refused" or is_expected(config, one.tube)]
+    wrong = troubles([replace(found, complaints=needed)], waited)
     for one in wrong:
         check = Check(one.subject, one.level, one.finding, one.remedy, one.kind)
         yield check if one.name is None else judged(check, config, one.name)

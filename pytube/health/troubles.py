@@ -14,14 +14,13 @@ from pytube.counts import name_partitions, printable, say_count
 from pytube.health.findings import Kind, Level
 from pytube.health.fleet import (
     Back,
+    Complaint,
     Count,
     FleetSample,
     Hindrance,
     HostSample,
     Partition,
     Queue,
-    Refusal,
-    Unreachable,
     place,
 )
 from pytube.outbox.admin import COME_LATE, RestingTopic, say_failed
@@ -150,7 +149,7 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
         owner = rows[0].companion_of
         if "election" not in missed and owner not in unled:  # else the line of its tube says so
             companions = [row for row in host.partitions if row.companion_of == name and name in unled]
-            refused = [one for one in host.refused if one.tube == (owner or name)]
+            refused = [one for one in host.complaints if one.use == "refused" and one.tube == (owner or name)]
             yield from _unled(rows, companions, waited, host.awaited(name), refused)
         each = (
             (row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))
@@ -422,7 +421,7 @@ def _unled(
     companions: Sequence[Partition],
     waited: Mapping[tuple[str, int], float] | None,
     back: Sequence[Back],
-    refused: Sequence[Refusal],
+    refused: Sequence[Complaint],
 ) -> Iterator[Trouble]:
     """Partitions without a leader: the ones where something waits for long, and the others.
 
@@ -458,7 +457,7 @@ def _unled(
         yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, host, name)
 
 
-def _refusals(refused: Sequence[Refusal]) -> str:
+def _refusals(refused: Sequence[Complaint]) -> str:
     """Why running workers do not lead it."""
     found: dict[str, set[str]] = {}
     for one in refused:
@@ -542,6 +541,6 @@ def _of_kafka(hosts: Sequence[HostSample]) -> Iterator[Trouble]:
         yield Trouble(Kind.KAFKA_UNREACHABLE, Level.FAIL, "Kafka", printable(sentence), remedy)
 
 
-def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
+def _need(found: Iterable[Complaint], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
     """Host and name of each tube and outbox that needs an unreachable cluster for `use`."""
     return {(one.host, one.tube) for one in found if one.use == use}
