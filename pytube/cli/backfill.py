@@ -17,8 +17,8 @@ from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.run import BackfillRun, Progress
 from pytube.cli.context import current_settings, database_options, json_option, options, tube_argument
-from pytube.cli.exits import INTERRUPTED, interrupted
 from pytube.cli.output import LINE_INTERVAL, Table, is_live, print_table, progress_meter, seconds, tell
+from pytube.cli.program import INTERRUPTED, interrupted
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
 from pytube.db.session import Session

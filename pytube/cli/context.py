@@ -17,9 +17,8 @@ import psycopg
 from click.core import ParameterSource
 from pydantic import SecretStr
 
-from pytube.cli.exits import INTERRUPTED
 from pytube.cli.output import Table, print_table
-from pytube.cli.program import Settings
+from pytube.cli.program import INTERRUPTED, Settings
 from pytube.clock import length_of
 from pytube.config import Config
 from pytube.db.connect import database_of

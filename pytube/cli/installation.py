@@ -11,9 +11,8 @@ import orjson
 from click.core import ParameterSource
 
 from pytube.cli.context import confirm, database_options, json_option, refuse_json, yes_option
-from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import print_json, print_text, progress_meter, tell
-from pytube.cli.program import Settings
+from pytube.cli.program import NOT_WELL, Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.section import key_path
 from pytube.db import install as database_install

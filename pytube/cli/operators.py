@@ -26,8 +26,8 @@ from pytube.cli.context import (
     tube_argument,
     yes_option,
 )
-from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import Table, and_some, key_shown, print_fields, print_json, print_table, tell
+from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError

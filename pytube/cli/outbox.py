@@ -20,7 +20,6 @@ from pytube.cli.context import (
     lock_option,
     yes_option,
 )
-from pytube.cli.exits import NOT_WELL, first_signal
 from pytube.cli.output import (
     Table,
     and_some,
@@ -37,6 +36,7 @@ from pytube.cli.output import (
     tell,
     terminal_width,
 )
+from pytube.cli.program import NOT_WELL, first_signal
 from pytube.cli.status import OUTBOX_TABLE, partition_json
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database

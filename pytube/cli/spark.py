@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
-from pytube.cli.exits import NOT_WELL
 from pytube.cli.output import Table, print_json, print_table, progress_meter, tell
+from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.context import config_of, database_options, json_option, key_argument, tube_argument
-from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
+from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
 from pytube.errors import NotDelivered, UsageError
