@@ -234,7 +234,7 @@ partition_option = click.option(
     "--partition", type=click.IntRange(min=0), help="Only this partition. [default: all]"
 )
 limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of rows."
+    "--limit", type=click.IntRange(min=1), default=100, help="Maximum number of rows."
 )
 lock_option = click.option(
     "--lock-timeout",
@@ -242,7 +242,6 @@ lock_option = click.option(
     "wait",
     type=click.FloatRange(min=0),
     default=60.0,
-    show_default=True,
     help="Seconds to retry for the table's lock; writers don't queue behind it.",
 )
 

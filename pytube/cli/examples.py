@@ -113,15 +113,18 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def show_examples(words: str, command: click.Command) -> None:
-    """Have the help of a command, or of all in a group, end with their examples."""
+    """Have the help of a command, or of all in a group, show defaults, and end with their examples."""
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             show_examples(f"{words} {name}", inner)
         return
     for option in command.params:
+        if not isinstance(option, click.Option):
+            continue
+        option.show_default = isinstance(option.default, str | int | float) and not option.is_flag
         # click would show the type, such as INTEGER RANGE.
         is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
-        if isinstance(option, click.Option) and option.metavar is None and is_number:
+        if option.metavar is None and is_number:
             option.metavar = "SECONDS" if "econds" in (option.help or "") else "N"
     if words in EXAMPLES:
         page, calls = EXAMPLES[words]

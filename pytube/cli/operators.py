@@ -71,7 +71,6 @@ def touch(
     "wait",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
     help="Seconds to wait until nothing is in flight.",
 )
 @json_option

@@ -212,7 +212,6 @@ def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
     "wait",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
     help="Seconds to wait for the leaders.",
 )
 @yes_option
@@ -398,19 +397,10 @@ _READING: Table = {
     "--keys",
     type=click.IntRange(min=0),
     default=1000,
-    show_default=True,
     help="Number of different keys; 0 means messages without a key.",
 )
-@click.option(
-    "--size", type=click.IntRange(min=0), default=100, show_default=True, help="Size of a value in bytes."
-)
-@click.option(
-    "--headers",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Number of headers per message.",
-)
+@click.option("--size", type=click.IntRange(min=0), default=100, help="Size of a value in bytes.")
+@click.option("--headers", type=click.IntRange(min=0), default=0, help="Number of headers per message.")
 @click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),

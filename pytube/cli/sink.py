@@ -153,7 +153,6 @@ _PATIENCE = click.option(
     "patience",
     type=click.FloatRange(min=0),
     default=30.0,
-    show_default=True,
     help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
 Result = TypeVar("Result")

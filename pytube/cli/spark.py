@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("parquet", "json", "csv", "orc")
 
-_ID = click.option(
-    "--id", "key", default="id", show_default=True, metavar="COLUMN", help="Column with the ids."
-)
+_ID = click.option("--id", "key", default="id", metavar="COLUMN", help="Column with the ids.")
 _RELATION = click.option(
     "--relation",
     metavar="TABLE[.COLUMN]",
@@ -46,11 +44,7 @@ _JOB = click.option(
     "[default: a new name]",
 )
 _OP = click.option(
-    "--op",
-    type=click.Choice(list("IUDTB")),
-    default="T",
-    show_default=True,
-    help="Priority of the pods; B is low.",
+    "--op", type=click.Choice(list("IUDTB")), default="T", help="Priority of the pods; B is low."
 )
 
 _EVERY = 1.0
@@ -65,13 +59,12 @@ def spark() -> None:
 def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a database and of a Spark session, which `session` starts."""
 
-    @click.option("--cores", default="*", show_default=True, metavar="N", help="Number of parallel tasks.")
+    @click.option("--cores", default="*", metavar="N", help="Number of parallel tasks.")
     @click.option(
         "--connections",
         "max_connections",
         type=click.IntRange(min=1),
         default=4,
-        show_default=True,
         help="Number of connections to the database.",
     )
     @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
@@ -101,14 +94,7 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--input", "path", required=True, metavar="PATH", help="A file or directory that Spark can read."
 )
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(_FORMATS),
-    default="parquet",
-    show_default=True,
-    help="Format of the files.",
-)
+@click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", help="Format of the files.")
 @_ID
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
@@ -152,10 +138,8 @@ def touch(
 @spark.command()
 @tube_argument("tubes", several=True)
 @click.option("--query", required=True, metavar="SQL", help="A SELECT whose first column is the id.")
-@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True, help="Shard of the ids.")
-@click.option(
-    "--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Number of id ranges."
-)
+@click.option("--shard", type=click.IntRange(min=0), default=0, help="Shard of the ids.")
+@click.option("--ranges", type=click.IntRange(min=1), default=32, help="Number of id ranges.")
 @_OP
 @_RELATION
 @_JOB
@@ -181,9 +165,7 @@ def fanout(
 @tube_argument("tube")
 @click.option("--table", required=True, metavar="TABLE", help="Table to backfill, as schema.table.")
 @click.option("--order-col", metavar="COLUMN", help="Resend in roughly this order. [default: the id column]")
-@click.option(
-    "--ranges", type=click.IntRange(min=1), default=64, show_default=True, help="Number of id ranges."
-)
+@click.option("--ranges", type=click.IntRange(min=1), default=64, help="Number of id ranges.")
 @click.option(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )

@@ -105,7 +105,6 @@ _NO_WORKER = "no worker is there; start one with: pytube worker"
     "--interval",
     type=click.FloatRange(min=0.1),
     default=1.0,
-    show_default=True,
     help="Seconds between readings; longer if a reading is slow.",
 )
 @click.option(
@@ -338,13 +337,7 @@ def _worker_json(worker: Worker) -> dict[str, Any]:
 
 
 @click.command()
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2),
-    default=1.0,
-    show_default=True,
-    help="Seconds between samples.",
-)
+@click.option("--interval", type=click.FloatRange(min=0.2), default=1.0, help="Seconds between samples.")
 @database_options(several=True)
 def top(databases: Sequence[Database], interval: float) -> None:
     """Watch tubes, partitions, and workers on a terminal.

@@ -38,7 +38,6 @@ _Answer = TypeVar("_Answer")
     "--timeout",
     type=click.FloatRange(min=0),
     default=60.0,
-    show_default=True,
     help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
 @click.option(
@@ -130,13 +129,7 @@ def print_report(report: Report) -> None:
     help="Wait for all touches up to this seq, including uncommitted ones.",
 )
 @click.option("--lsn", metavar="LSN", help="Wait for all commits before this WAL position.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Maximum seconds to wait.",
-)
+@click.option("--timeout", type=click.FloatRange(min=0), default=60.0, help="Maximum seconds to wait.")
 @click.option("--ignore-parked", is_flag=True, help="Succeed even if keys are parked.")
 @json_option
 @database_options()

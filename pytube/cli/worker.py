@@ -137,7 +137,6 @@ def _tell(
     "--sink",
     type=click.Choice(["jsonl", "opensearch", "redis", "kafka", "postgres"]),
     default="jsonl",
-    show_default=True,
     help="Where the copy goes: a file, or a real server that the demo starts. kafka implies a real broker.",
 )
 @click.option(
@@ -149,7 +148,6 @@ def _tell(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
     default=6,
-    show_default=True,
     help="Seconds of load; more if the take-over takes longer.",
 )
 @click.option(
@@ -230,7 +228,6 @@ _CONNECTIONS = 64
 @click.option(
     "--listen",
     default="127.0.0.1:8095",
-    show_default=True,
     metavar="ADDRESS:PORT",
     help="Address to listen on; port 0 picks a free port.",
 )
@@ -253,18 +250,10 @@ _CONNECTIONS = 64
     help="Additional host name of this server; repeatable.",
 )
 @click.option(
-    "--interval",
-    type=click.FloatRange(min=1, max=3600),
-    default=5,
-    show_default=True,
-    help="Seconds between samples.",
+    "--interval", type=click.FloatRange(min=1, max=3600), default=5, help="Seconds between samples."
 )
 @click.option(
-    "--hours",
-    type=click.FloatRange(min=0.1, max=48),
-    default=6,
-    show_default=True,
-    help="Hours of samples to keep in memory.",
+    "--hours", type=click.FloatRange(min=0.1, max=48), default=6, help="Hours of samples to keep in memory."
 )
 @database_options(several=True, configured=True)
 @click.pass_obj
