@@ -39,7 +39,7 @@ class Sink(Protocol):
     """Whether the sink itself refuses a write whose token is lower than the one it holds."""
 
     async def open(self) -> None:
-        """Get ready. Does nothing when the sink is open; opens it again after `close`.
+        """Get ready. Does nothing when the sink is open; opens it again after `close`. One call at a time.
 
         Raises:
             ConfigError: the options are wrong.

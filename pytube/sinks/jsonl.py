@@ -240,7 +240,7 @@ class JsonlSink:
         except BaseException:
             file.close()
             raise
-        self._keep(file)
+        self._file = file
 
     async def open_existing(self) -> str | None:
         """Open the file, if there is one; a folder that is missing is found by `open`."""
@@ -322,12 +322,6 @@ class JsonlSink:
             reader = self._replay = self._replay or Replay([self.path])
             await in_thread(reader.poll)
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
-
-    def _keep(self, file: AppendFile) -> None:
-        if self._file is not None:  # another call of `open` was faster
-            file.close()
-        else:
-            self._file = file
 
     def _append(self, file: AppendFile, batch: Batch, begin: Callable[[], bool]) -> None:
         """Runs in a thread."""

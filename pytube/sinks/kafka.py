@@ -112,9 +112,8 @@ class KafkaSink:
             return
         options = self._options
         self._clients.limit_records(await in_thread(self._topic().ensure, options, create=create))
-        if self._lanes is None:  # else another call of `open` was faster
-            is_one = options.transactional_id is None
-            self._lanes = {None: Stream(self._clients, options.topic)} if is_one else {}
+        is_one = options.transactional_id is None
+        self._lanes = {None: Stream(self._clients, options.topic)} if is_one else {}
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Produce the batch, and wait until all its records are reported."""
