@@ -19,8 +19,7 @@ from pydantic import Field
 from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK, Batch, Document, Documents, Key, KeyType, Result, Token
 from pytube.sinks.append_file import STDOUT, AppendFile
-from pytube.sinks.base import Stored, Trial, refuse_lapsed
-from pytube.sinks.calls import Abandoned, ThreadCall
+from pytube.sinks.base import Abandoned, Stored, ThreadCall, Trial, refuse_lapsed
 from pytube.sinks.registry import SinkOptions
 from pytube.threads import in_thread
 

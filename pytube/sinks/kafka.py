@@ -12,8 +12,7 @@ from pydantic import Field, field_validator
 from pytube.errors import ConfigError, SinkUnavailable, how_to_install
 from pytube.logs import Logger
 from pytube.model import Batch, Key, KeyType, Result
-from pytube.sinks.base import Trial, of_the_suite
-from pytube.sinks.calls import Abandoned
+from pytube.sinks.base import Abandoned, Trial, of_the_suite
 from pytube.sinks.registry import KeyTemplate, SinkOptions, TemplateText
 from pytube.threads import in_thread
 
