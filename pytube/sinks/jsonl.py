@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -86,14 +85,11 @@ class Replay:
         self._on_line = on_line
         self._files = [Tail(path) for path in paths]
 
-    def poll(self, pieces: int | None = None) -> int:
-        """Apply the lines that have come; how many they were. A file not yet there has none.
-
-        `pieces` is how many megabytes of each file are read at most; by default all there are.
-        """
+    def poll(self) -> int:
+        """Apply the lines that have come; how many they were. A file not yet there has none."""
         before = self.applied
         for file in self._files:
-            for raw in file.lines(pieces):
+            for raw in file.lines():
                 self._take(raw)
         return self.applied - before
 
@@ -161,13 +157,12 @@ class Tail:
         self.rest = b""
         """The part of a line whose end has not arrived yet."""
 
-    def lines(self, pieces: int | None = None) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes]:
         """The lines that have come since the last call; none while the file is not there.
 
-        Exhaust the iterator: the next call does not repeat a line that this one left out. `pieces`
-        is how many megabytes are read at most; by default all there are.
+        Exhaust the iterator: the next call does not repeat a line that this one left out.
         """
-        for chunk in islice(iter(self._read, b""), pieces):
+        for chunk in iter(self._read, b""):
             *lines, self.rest = (self.rest + chunk).split(b"\n")
             yield from lines
 
