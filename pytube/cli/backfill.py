@@ -17,7 +17,16 @@ from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.run import BackfillRun, Progress
 from pytube.cli.context import current_settings, database_options, json_option, options, tube_argument
-from pytube.cli.output import LINE_INTERVAL, Table, is_live, print_table, progress_meter, seconds, tell
+from pytube.cli.output import (
+    LINE_INTERVAL,
+    Table,
+    is_live,
+    print_table,
+    progress_meter,
+    seconds,
+    tell,
+    wants_json,
+)
 from pytube.cli.program import INTERRUPTED, interrupted
 from pytube.config import BackfillConfig
 from pytube.db.database import Database
@@ -113,7 +122,6 @@ def start(
     supersede: bool,
     in_worker: bool,
     wait: bool,
-    as_json: bool,
     **given: Any,
 ) -> None:
     """Start a backfill and queue its pods.
@@ -135,7 +143,7 @@ def start(
                 backfills.command(number, "cancel")
             raise
     jobs = [Job(number, in_worker) for number in numbers]
-    run_backfills(database, tube, jobs, limits, wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits, wait=wait)
 
 
 @backfill.command()
@@ -145,7 +153,7 @@ def start(
 @_LIMITS
 @json_option
 @database_options()
-def resume(database: Database, tube: str, table: str | None, wait: bool, as_json: bool, **given: Any) -> None:
+def resume(database: Database, tube: str, table: str | None, wait: bool, **given: Any) -> None:
     """Resume a backfill; workers resume those left to them."""
     limits = _limits_of(tube, given)
     with database.connect() as connection:
@@ -154,7 +162,7 @@ def resume(database: Database, tube: str, table: str | None, wait: bool, as_json
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
     jobs = [Job(row["backfill_id"], row["by_worker"]) for row in rows]
-    run_backfills(database, tube, jobs, limits, wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits, wait=wait)
 
 
 @backfill.command()
@@ -162,10 +170,10 @@ def resume(database: Database, tube: str, table: str | None, wait: bool, as_json
 @_TABLE
 @json_option
 @database_options(opens=Backfills)
-def pause(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
+def pause(backfills: Backfills, tube: str, table: str | None) -> None:
     """Pause a backfill until it is resumed."""
     rows = _active(backfills, tube, table)
-    _command(backfills, rows, ("pause", "paused"), ("waiting", "inserting"), as_json=as_json)
+    _command(backfills, rows, ("pause", "paused"), ("waiting", "inserting"))
 
 
 @backfill.command()
@@ -173,11 +181,11 @@ def pause(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> 
 @_TABLE
 @json_option
 @database_options(opens=Backfills)
-def cancel(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
+def cancel(backfills: Backfills, tube: str, table: str | None) -> None:
     """Cancel a backfill and remove its queued pods."""
     rows = _active(backfills, tube, table)
     states = ("waiting", "inserting", "delivering")
-    _command(backfills, rows, ("cancel", "canceled"), states, as_json=as_json)
+    _command(backfills, rows, ("cancel", "canceled"), states)
 
 
 @backfill.command()
@@ -185,12 +193,12 @@ def cancel(backfills: Backfills, tube: str, table: str | None, as_json: bool) ->
 @_TABLE
 @json_option
 @database_options(opens=Backfills)
-def status(backfills: Backfills, tube: str | None, table: str | None, as_json: bool) -> None:
+def status(backfills: Backfills, tube: str | None, table: str | None) -> None:
     """Show backfills, newest first."""
     names = [None] if tube is None else backfills.family(tube)
     rows = [row for name in names for row in backfills.all(name, table)]
     rows.sort(key=lambda row: row["backfill_id"], reverse=True)
-    print_table(_STATUS, rows, "there was no backfill yet", as_json=as_json)
+    print_table(_STATUS, rows, "there was no backfill yet")
 
 
 def _inserted(row: dict[str, Any]) -> str | None:
@@ -230,12 +238,7 @@ def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str
 
 
 def _command(
-    backfills: Backfills,
-    rows: Sequence[dict[str, Any]],
-    verb: tuple[str, str],
-    states: Sequence[str],
-    *,
-    as_json: bool,
+    backfills: Backfills, rows: Sequence[dict[str, Any]], verb: tuple[str, str], states: Sequence[str]
 ) -> None:
     """Give a command to the backfills in these states, if any are; `verb`: it, and its participle."""
     chosen = [row for row in rows if row["state"] in states] or rows
@@ -243,7 +246,7 @@ def _command(
         backfills.command(row["backfill_id"], verb[0])
     text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {verb[1]}" for row in chosen)
     value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": verb[1]} for row in chosen]
-    tell(text, value, as_json=as_json)
+    tell(text, value)
 
 
 # --- the work, and its display ------------------------------------------------------------
@@ -261,7 +264,7 @@ class Job(NamedTuple):
 
 
 def run_backfills(
-    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool, as_json: bool
+    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool
 ) -> None:
     """Insert the rest of each, one after the other; with `wait`, until workers have delivered it.
 
@@ -270,8 +273,8 @@ def run_backfills(
     """
     resume = f"continue with: pytube backfill resume {tube}"
     try:
-        with progress_display(as_json=as_json) as display:
-            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait, as_json=as_json))
+        with progress_display() as display:
+            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait))
     except DatabaseUnavailable:
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
@@ -287,7 +290,6 @@ async def _work(
     display: Display,
     *,
     wait: bool,
-    as_json: bool,
 ) -> None:
     session = await Session.open(
         database.dsn.get_secret_value(),
@@ -303,7 +305,7 @@ async def _work(
             try:
                 await BackfillRun(session, job.number, limits, display).run()
             except BackfillBusy as error:
-                tell(str(error), {"message": str(error)}, as_json=as_json)
+                tell(str(error), {"message": str(error)})
         if wait and not await session.value(_LEADERS, {"tube": tube}):
             click.echo(f"no worker leads tube {tube}, so nothing is delivered until one starts", err=True)
         by_companion = False
@@ -331,7 +333,7 @@ Display = Callable[[Progress], None]
 
 
 @contextmanager
-def progress_display(*, as_json: bool) -> Iterator[Display]:
+def progress_display() -> Iterator[Display]:
     """Shows how far backfills are: a bar for each on a terminal, else a line every few seconds.
 
     There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
@@ -348,9 +350,9 @@ def progress_display(*, as_json: bool) -> Iterator[Display]:
             return
         last, told_at = state, time.monotonic()
         value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
-        tell(f"{_name(progress)}: {_detail(progress)}", value, as_json=as_json)
+        tell(f"{_name(progress)}: {_detail(progress)}", value)
 
-    if as_json or not is_live(sys.stdout):
+    if wants_json() or not is_live(sys.stdout):
         yield print_line
         return
     with progress_meter() as meter:

@@ -17,7 +17,7 @@ import psycopg
 from click.core import ParameterSource
 from pydantic import SecretStr
 
-from pytube.cli.output import Table, print_table
+from pytube.cli.output import Table, keep_json, print_table, wants_json
 from pytube.cli.program import INTERRUPTED, Settings
 from pytube.clock import length_of
 from pytube.config import Config
@@ -220,12 +220,12 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option = click.option("--json", is_flag=True, expose_value=False, callback=keep_json, help="Print JSON.")
 
 
-def refuse_json(*, as_json: bool) -> None:
+def refuse_json() -> None:
     """Refuse `--json` beside `--print`, which prints a script."""
-    if as_json:
+    if wants_json():
         raise click.UsageError("--print prints a script for psql, so it can't be given with --json")
 
 
@@ -344,11 +344,9 @@ def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def confirm_rows(
-    verb: str, what: str, count: int, table: Table, rows: Sequence[Any], *, as_json: bool
-) -> None:
+def confirm_rows(verb: str, what: str, count: int, table: Table, rows: Sequence[Any]) -> None:
     """Show some of the `count` rows that are meant, and ask; see `confirm`."""
-    if has_people() and not as_json:
+    if has_people() and not wants_json():
         print_table(table, rows, "")
     rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
     confirm(f"{verb} {what}{rest}?", yes=False)

@@ -23,7 +23,7 @@ from pytube.cli.context import (
     unresolved_of,
     yes_option,
 )
-from pytube.cli.output import print_json, tell
+from pytube.cli.output import print_json, tell, wants_json
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
 from pytube.declarations.apply import Applied, Declarations
@@ -44,12 +44,12 @@ _NOTHING = "the file declares no documents, tubes or outboxes, and none was appl
 @_NAMES
 @json_option
 @database_options(configured=True)
-def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
+def plan(database: Database, names: tuple[str, ...]) -> None:
     """Show what apply would change, without changing anything."""
     config = unresolved_of(database)
     with database.connect() as connection:
         found = survey(config, connection, database.schema, names)
-    if as_json:
+    if wants_json():
         print_json(
             {
                 f"{kind}{'es' if kind is Kind.OUTBOX else 's'}": [
@@ -91,7 +91,6 @@ def apply(
     backfill: bool,
     wait: float,
     is_printed: bool,
-    as_json: bool,
 ) -> None:
     """Make the database match the configuration file.
 
@@ -99,8 +98,8 @@ def apply(
     stopped.
     """
     if is_printed:
-        refuse_json(as_json=as_json)
-    config, progress = unresolved_of(database), _Applying(as_json=as_json)
+        refuse_json()
+    config, progress = unresolved_of(database), _Applying()
     with database.connect() as connection:
         found = survey(config, connection, database.schema, names)
         if refused := [one.problem for one in found if one.problem is not None]:
@@ -126,15 +125,15 @@ def apply(
 class _Applying:
     """Prints steps and results as they come, or all of them as JSON at the end."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+    def __init__(self) -> None:
+
         self._results: list[dict[str, object]] = []
         self._steps: list[dict[str, object]] = []
 
     def step(self, step: Step) -> None:
         """Print a step that was taken."""
         self._steps.append(step.as_json())
-        if not self._as_json:
+        if not wants_json():
             click.echo(f"{_sign(step)} {printable(step.text)}")
 
     def done(self, one: Plan, text: str, backfills: Sequence[int]) -> None:
@@ -143,12 +142,12 @@ class _Applying:
             {one.kind.value: one.name, "steps": self._steps, "backfills": list(backfills), "result": text}
         )
         self._steps = []
-        if not self._as_json:
+        if not wants_json():
             click.echo(text)
 
     def end(self) -> None:
         """Print the rest."""
-        if self._as_json:
+        if wants_json():
             print_json(self._results)
         elif not self._results:
             click.echo(_NOTHING)
@@ -206,7 +205,7 @@ def from_pgsync(schema: Path) -> None:
 @click.option("--query", is_flag=True, help="Show only the query.")
 @json_option
 @database_options(configured=True)
-def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool, as_json: bool) -> None:
+def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool) -> None:
     """Show a document's query and paths, or one document.
 
     With KEY, shows the document of that row as a worker would send it now; give a key of several columns as
@@ -218,13 +217,13 @@ def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool
         if key is not None:
             click.echo(_sent(connection, found, key))
         elif query:
-            tell(found.query, {"document": name, "query": found.query}, as_json=as_json)
+            tell(found.query, {"document": name, "query": found.query})
         else:
             paths = [
                 {"table": str(link.table), "by": list(link.by), "path": link.path} for link in found.relations
             ]
             value = {"document": name, "query": found.query, "paths": paths}
-            tell("\n".join(_statements(found)), value, as_json=as_json)
+            tell("\n".join(_statements(found)), value)
 
 
 def _sent(connection: psycopg.Connection, document: Document, key: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from pytube.cli.context import (
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import print_json, print_table, print_text, tell
+from pytube.cli.output import print_json, print_table, print_text, tell, wants_json
 from pytube.cli.program import FAILED, NOT_WELL, Settings, first_signal, interrupted
 from pytube.cli.verify import print_report, showing_progress
 from pytube.config import BackfillConfig, Config, SinkConfig
@@ -56,7 +56,7 @@ def sink() -> None:
 @click.option("--yes", is_flag=True, help="Send even to a receiver that can't undo it.")
 @json_option
 @click.pass_obj
-def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
+def check(settings: Settings, name: str, yes: bool) -> None:
     """Run the conformance suite against a tube's sink.
 
     Uses a separate index, table, topic, file, or key prefix and deletes it afterwards, even if interrupted.
@@ -76,7 +76,7 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
             f"{len(names_of_checks())} checks would send to {first.where} and the like; the "
             "receiver can't undo that; --yes sends it"
         )
-    if not as_json:
+    if not wants_json():
         for note in (*first.notes, *_notes(name, configured)):
             click.echo(f"note: {note}")
     left: list[str] = []
@@ -92,12 +92,12 @@ def check(settings: Settings, name: str, yes: bool, as_json: bool) -> None:
                 found.append(checked)
                 if checked.left is not None:
                     left.append(checked.left)
-                _tell_checked(checked, as_json=as_json)
+                _tell_checked(checked)
     finally:
         log.setLevel(level)
     if received:
         interrupted(128 + received[0], f"; {_about(left)}")
-    if not as_json:
+    if not wants_json():
         _sum_up(found, first, left)
     if left or any(one.result == "failed" for one in found):
         click.get_current_context().exit(NOT_WELL)
@@ -116,7 +116,7 @@ def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
 @tube_argument()
 @json_option
 @database_options()
-def accept(database: Database, name: str, as_json: bool) -> None:
+def accept(database: Database, name: str) -> None:
     """Accept a sink as complete although it lost documents.
 
     A `pytube verify` that finds no difference does the same, and so does a finished backfill of all tables.
@@ -124,15 +124,15 @@ def accept(database: Database, name: str, as_json: bool) -> None:
     with database.connect() as connection:
         found = admin.accept_sink(connection, name, database.schema)
     text = f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
-    tell(text, {"tube": name, "accepted": bool(found)}, as_json=as_json)
+    tell(text, {"tube": name, "accepted": bool(found)})
 
 
 def _about(left: list[str]) -> str:
     return f"left at the sink, delete it: {'; '.join(left)}" if left else "nothing is left at the sink"
 
 
-def _tell_checked(checked: Checked, *, as_json: bool) -> None:
-    if as_json:
+def _tell_checked(checked: Checked) -> None:
+    if wants_json():
         print_json(asdict(checked))
         return
     start = f"{checked.result:<10}  {checked.check}"
@@ -232,46 +232,46 @@ def reindex() -> None:
 @click.option("--wait", is_flag=True, help="Wait until workers have filled the new index.")
 @json_option
 @_of_tube
-def start(target: _Target, wait: bool, as_json: bool) -> None:
+def start(target: _Target, wait: bool) -> None:
     """Create and fill a new index; workers write to both.
 
     The tube's workers fill it with a backfill. Run it again after an interruption.
     """
     status = target.run(lambda job, _: job.start())
-    _tell(target.tube, status, as_json=as_json)
+    _tell(target.tube, status)
     if wait:
         jobs = [Job(number, by_worker=True) for number in status.state.backfills]
-        run_backfills(target.database, target.tube, jobs, BackfillConfig(), wait=True, as_json=as_json)
+        run_backfills(target.database, target.tube, jobs, BackfillConfig(), wait=True)
 
 
 @reindex.command()
 @json_option
 @_of_tube
-def status(target: _Target, as_json: bool) -> None:
+def status(target: _Target) -> None:
     """Show a reindex's progress and the next step."""
     limit = target.config.tube(target.tube).sink.request_timeout
     found = target.run(lambda job, _: job.status_within(limit))
     if isinstance(found, Unanswered):
-        _tell_unanswered(target.tube, found, as_json=as_json)
+        _tell_unanswered(target.tube, found)
         click.get_current_context().exit(FAILED)
     if found is not None:
-        _tell(target.tube, found, as_json=as_json)
+        _tell(target.tube, found)
     else:
-        tell(f"no reindex of tube {target.tube} is under way", None, as_json=as_json)
+        tell(f"no reindex of tube {target.tube} is under way", None)
 
 
 @reindex.command()
 @_PATIENCE
 @json_option
 @_of_tube
-def compare(target: _Target, patience: float, as_json: bool) -> None:
+def compare(target: _Target, patience: float) -> None:
     """Compare source and new index; exits with 1 if they differ."""
 
     async def run(job: Reindex, reindexer: IndexReindexer) -> Report:
         return await target.compare(reindexer, (await job.filled()).state, patience)
 
     found = target.run(run)
-    if as_json:
+    if wants_json():
         print_json(found.as_json())
     else:
         print_report(found)
@@ -285,13 +285,7 @@ def compare(target: _Target, patience: float, as_json: bool) -> None:
 @_PATIENCE
 @json_option
 @_of_tube
-def switch(
-    target: _Target,
-    force: bool,
-    back: bool,
-    patience: float,
-    as_json: bool,
-) -> None:
+def switch(target: _Target, force: bool, back: bool, patience: float) -> None:
     """Compare, then move the alias to the new index atomically.
 
     Workers keep writing to both until `finish`, so `--back` finds the old index up to date. Exits with 1 if
@@ -312,7 +306,7 @@ def switch(
 
     compared = target.run(run)
     refused = compared is not None and not compared.is_equal and not force
-    if as_json:
+    if wants_json():
         print_json({"switched": not refused, "back": back, "comparison": compared and compared.as_json()})
     elif compared is not None:
         print_report(compared)
@@ -323,7 +317,7 @@ def switch(
             err=True,
         )
         click.get_current_context().exit(NOT_WELL)
-    if not as_json:
+    if not wants_json():
         where, until = "old" if back else "new", _next(target.tube, "finish")
         click.echo(f"the alias is on the {where} index; workers write to both until: {until}")
 
@@ -333,7 +327,7 @@ def switch(
 @yes_option
 @json_option
 @_of_tube
-def finish(target: _Target, force: bool, yes: bool, as_json: bool) -> None:
+def finish(target: _Target, force: bool, yes: bool) -> None:
     """Delete the old index. This can't be undone.
 
     With --force, asks on a terminal.
@@ -342,26 +336,26 @@ def finish(target: _Target, force: bool, yes: bool, as_json: bool) -> None:
         confirm(f"delete the old index of tube {target.tube}?", yes=yes, forced=True)
     target.run(lambda job, _: job.finish(force=force))
     text = "the old index is deleted; workers write to the new one alone"
-    tell(text, {"tube": target.tube, "deleted": "old"}, as_json=as_json)
+    tell(text, {"tube": target.tube, "deleted": "old"})
 
 
 @reindex.command()
 @json_option
 @_of_tube
-def abandon(target: _Target, as_json: bool) -> None:
+def abandon(target: _Target) -> None:
     """Delete the new index and keep the old one."""
     if target.run(lambda job, _: job.abandon()):
         text, deleted = "the new index is deleted; workers write to the old one alone", "new"
     else:
         text, deleted = f"no reindex of tube {target.tube} is under way; nothing was deleted", None
-    tell(text, {"tube": target.tube, "deleted": deleted}, as_json=as_json)
+    tell(text, {"tube": target.tube, "deleted": deleted})
 
 
 # --- how it is shown ----------------------------------------------------------------------------
 
 
-def _tell(tube: str, status: Status, *, as_json: bool) -> None:
-    if as_json:
+def _tell(tube: str, status: Status) -> None:
+    if wants_json():
         print_json(
             asdict(status.state)
             | {
@@ -391,9 +385,9 @@ def _tell_backfills(backfills: Sequence[dict[str, Any]]) -> None:
         click.echo(f"backfill {row['backfill_id']} of {row['tbl']}: {row['state']}{done}")
 
 
-def _tell_unanswered(tube: str, found: Unanswered, *, as_json: bool) -> None:
+def _tell_unanswered(tube: str, found: Unanswered) -> None:
     """The database's part, and why the rest is missing."""
-    if as_json:
+    if wants_json():
         again = _next(tube, "status")
         print_json({"phase": "unknown", "reason": found.reason, "backfills": found.backfills, "next": again})
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import current_settings, database_options, json_option, tube_argument
-from pytube.cli.output import Table, print_json, print_table, progress_meter, tell
+from pytube.cli.output import Table, print_json, print_table, progress_meter, tell, wants_json
 from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -113,7 +113,6 @@ def touch(
     key: str,
     shard: str | None,
     staged: bool,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Resend the ids in files."""
@@ -121,7 +120,7 @@ def touch(
 
     check_path(path)
     texts = () if has_numbers(database, tubes, options["relation"]) else (key,)
-    with showing_progress(database, options["job_id"], as_json=as_json):
+    with showing_progress(database, options["job_id"]):
         df = read(session(), kind, path, texts)
         done = of_spark.touch(
             df,
@@ -132,7 +131,7 @@ def touch(
             publish="staged" if staged else "direct",
             **options,
         )
-    tell_touched(done, as_json=as_json)
+    tell_touched(done)
 
 
 @spark.command()
@@ -149,16 +148,15 @@ def fanout(
     session: Callable[[], SparkSession],
     tubes: tuple[str, ...],
     query: str,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Resend the ids of a query, several ranges in parallel."""
     from pytube import spark as of_spark
 
     has_numbers(database, tubes, options["relation"])  # that is: they are there
-    with showing_progress(database, options["job_id"], as_json=as_json):
+    with showing_progress(database, options["job_id"]):
         done = of_spark.fanout_sql(session(), query, tubes=tubes, dsn=host_of(database), **options)
-    tell_touched(done, as_json=as_json)
+    tell_touched(done)
 
 
 @spark.command()
@@ -172,12 +170,7 @@ def fanout(
 @click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
 @_spark_options
 def backfill(
-    database: Database,
-    session: Callable[[], SparkSession],
-    tube: str,
-    table: str,
-    as_json: bool,
-    **options: Any,
+    database: Database, session: Callable[[], SparkSession], tube: str, table: str, **options: Any
 ) -> None:
     """Backfill a table, several ranges in parallel; resumable.
 
@@ -188,7 +181,7 @@ def backfill(
     has_numbers(database, [tube])
     check_table(database, table)
     job: list[str] = []
-    with showing_progress(database, job, as_json=as_json):
+    with showing_progress(database, job):
         done = of_spark.backfill(
             session(),
             tube,
@@ -201,7 +194,6 @@ def backfill(
         f"backfill {', '.join(map(str, done.backfill_ids))}: {say_count(done.rows, 'row')} "
         f"{is_or_are(done.rows)} in the tube, in {done.seconds:.1f} s",
         {"backfill_ids": done.backfill_ids, "rows": done.rows, "seconds": done.seconds},
-        as_json=as_json,
     )
 
 
@@ -253,7 +245,6 @@ def reconcile(
     tubes: tuple[str, ...],
     job_id: str | None,
     max_connections: int,
-    as_json: bool,
 ) -> None:
     """Compare a table with a sink's content; resend differences.
 
@@ -286,7 +277,7 @@ def reconcile(
             max_connections=max_connections,
             **named,
         )
-    if as_json:
+    if wants_json():
         counts = {name: getattr(found, name) for name in ("source", "sink", "missing", "extra", "different")}
         print_json(
             counts | {"touched": found.touched.ids if found.touched else 0, "examples": found.examples}
@@ -302,7 +293,7 @@ def reconcile(
 @spark.command()
 @json_option
 @database_options()
-def jobs(database: Database, as_json: bool) -> None:
+def jobs(database: Database) -> None:
     """Show Spark jobs, newest first."""
     with database.connect() as connection:
         rows = all_jobs(connection, database.schema)
@@ -314,7 +305,7 @@ def jobs(database: Database, as_json: bool) -> None:
         "of": "units",
         "ids": "ids",
     }
-    print_table(table, rows, "there was no job yet", as_json=as_json)
+    print_table(table, rows, "there was no job yet")
 
 
 # --- shared by them: a session, files, and the progress of a job ----------------------------
@@ -399,9 +390,9 @@ def read_sink(
     return read(session, kind or "json", path, texts)
 
 
-def tell_touched(done: Any, *, as_json: bool) -> None:
+def tell_touched(done: Any) -> None:
     """Print the result of a fan-out."""
-    if as_json:
+    if wants_json():
         names = ("job_id", "rows", "ids", "pods", "units", "seconds")
         print_json({name: getattr(done, name) for name in names})
     elif done.units == 0:
@@ -415,9 +406,9 @@ def _made(done: Any) -> str:
 
 
 @contextmanager
-def showing_progress(database: Database, job: str | list[str] | None, *, as_json: bool) -> Iterator[None]:
+def showing_progress(database: Database, job: str | list[str] | None) -> Iterator[None]:
     """Meanwhile, show how far a job is."""
-    if as_json or job is None:
+    if wants_json() or job is None:
         yield
         return
     over = threading.Event()

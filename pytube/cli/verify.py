@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.context import config_of, database_options, json_option, key_argument, tube_argument
-from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
+from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter, wants_json
 from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -55,7 +55,6 @@ def verify(
     repair: bool,
     timeout: float,
     state: Path | None,
-    as_json: bool,
 ) -> None:
     """Compare a tube's sink with the source.
 
@@ -79,7 +78,7 @@ def verify(
                 counted=shown,
             )
         )
-    if as_json:
+    if wants_json():
         print_json(report.as_json())
     else:
         print_report(report)
@@ -141,7 +140,6 @@ def wait(
     lsn: str | None,
     timeout: float,
     ignore_parked: bool,
-    as_json: bool,
 ) -> None:
     """Wait until committed changes are at the sink.
 
@@ -165,11 +163,11 @@ def wait(
             )
         )
     except NotDelivered as error:
-        if as_json:
+        if wants_json():
             seconds = time.monotonic() - began
             print_json({"is_delivered": False, "tubes": names, "reason": str(error), "seconds": seconds})
         raise
-    if as_json:
+    if wants_json():
         print_json({"is_delivered": True} | asdict(delivered))
         return
     click.echo(f"all touches up to seq {delivered.seq} are delivered ({delivered.seconds:.3f} s)")
@@ -187,12 +185,7 @@ def wait(
 @json_option
 @database_options(configured=True)
 def explain(
-    database: Database,
-    name: str,
-    key: tuple[str, ...],
-    shard: int | None,
-    table: str | None,
-    as_json: bool,
+    database: Database, name: str, key: tuple[str, ...], shard: int | None, table: str | None
 ) -> None:
     """Show whether a key is queued, in flight, parked, or delivered.
 
@@ -202,7 +195,7 @@ def explain(
     from pytube.verify.explain import explain as run
 
     found = _run(run(config_of(database, name), name, key, shard=shard, table=table))
-    if as_json:
+    if wants_json():
         print_json(found.as_json())
         return
     click.echo(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import Asked, database_options, databases_of, json_option, unresolved_of
-from pytube.cli.output import print_json
+from pytube.cli.output import print_json, wants_json
 from pytube.cli.program import Settings
 from pytube.config import Config, split_address
 from pytube.db.database import Database
@@ -172,7 +172,7 @@ def demo(**options: Any) -> None:
     help="Port on the loopback address; 9201 to 9298 for opensearch.  [default: a free one]",
 )
 @json_option
-def dev(server: Any, port: int | None, as_json: bool) -> None:
+def dev(server: Any, port: int | None) -> None:
     """Start a Postgres, Redis, Kafka, or OpenSearch to try.
 
     Prints how to connect to SERVER, and the lines for pytube.toml. Runs until SIGINT or SIGTERM, and then
@@ -189,7 +189,7 @@ def dev(server: Any, port: int | None, as_json: bool) -> None:
         click.echo("starting; the first time, the server is fetched from Maven Central", err=True)
     try:
         with interruptible(), offered(server, port) as offer:
-            if as_json:
+            if wants_json():
                 print_json(
                     {
                         "server": server,
@@ -202,7 +202,7 @@ def dev(server: Any, port: int | None, as_json: bool) -> None:
                 _show(offer)
             offer.wait()
     except Interrupted:
-        if not as_json:
+        if not wants_json():
             click.echo("\nended; its data are deleted")
 
 
