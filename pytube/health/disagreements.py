@@ -19,7 +19,7 @@ FRESH: Final = 30.0
 
 
 _Found = tuple[str, str]
-"""A subject, and what is found of it."""
+"""A subject, and the finding about it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """What all pages have: the databases, the samples of them, who is logged in, and the frame of a page.
 
-Readers cost databases nothing: they see the last sample, and those of the last hours, which are in bounded
-memory.
+Readers cost databases nothing: they see the last sample, and samples of the last hours, in bounded memory.
 
 A user who can open a connection to a port of this machine is not yet to be trusted: other users of it can,
 and so can a page of any site that the operator's browser shows. Against such pages: the name in the Host

@@ -128,7 +128,7 @@ REINDEX = "pytube_reindex"
 
 
 class Indices:
-    """The index that the options name, and those that are made beside it."""
+    """The index that the options name, and indices that are made beside it."""
 
     def __init__(self, client: Client, options: OpenSearchOptions) -> None:
         self.client = client
@@ -291,7 +291,7 @@ class Indices:
     async def ask(
         self, what: str, method: str, path: str, *, missing_ok: bool = False, **request: Any
     ) -> dict[str, Any]:
-        """The answer of `Client.request`, as `explained`; empty for what is missing."""
+        """The answer of `Client.request`, as `explained`; empty if the index is missing."""
         found: dict[str, Any] = {}
         with self.explained(what, missing_ok=missing_ok):
             found |= await self.client.request(method, path, **request)
