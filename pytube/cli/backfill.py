@@ -16,7 +16,7 @@ import click
 from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.run import BackfillRun, Progress
-from pytube.cli.context import current_settings, database_options, json_option, options, tube_argument
+from pytube.cli.context import current_settings, database_options, options, tube_argument
 from pytube.cli.output import (
     LINE_INTERVAL,
     Table,
@@ -112,7 +112,6 @@ def backfill() -> None:
 )
 @_WAIT
 @_LIMITS
-@json_option
 @database_options()
 def start(
     database: Database,
@@ -151,7 +150,6 @@ def start(
 @_TABLE
 @_WAIT
 @_LIMITS
-@json_option
 @database_options()
 def resume(database: Database, tube: str, table: str | None, wait: bool, **given: Any) -> None:
     """Resume a backfill; workers resume those left to them."""
@@ -168,7 +166,6 @@ def resume(database: Database, tube: str, table: str | None, wait: bool, **given
 @backfill.command()
 @_TUBE
 @_TABLE
-@json_option
 @database_options(opens=Backfills)
 def pause(backfills: Backfills, tube: str, table: str | None) -> None:
     """Pause a backfill until it is resumed."""
@@ -179,7 +176,6 @@ def pause(backfills: Backfills, tube: str, table: str | None) -> None:
 @backfill.command()
 @_TUBE
 @_TABLE
-@json_option
 @database_options(opens=Backfills)
 def cancel(backfills: Backfills, tube: str, table: str | None) -> None:
     """Cancel a backfill and remove its queued pods."""
@@ -191,7 +187,6 @@ def cancel(backfills: Backfills, tube: str, table: str | None) -> None:
 @backfill.command()
 @tube_argument("tube", is_required=False)
 @_TABLE
-@json_option
 @database_options(opens=Backfills)
 def status(backfills: Backfills, tube: str | None, table: str | None) -> None:
     """Show backfills, newest first."""

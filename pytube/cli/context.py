@@ -58,10 +58,11 @@ def database_options(
     configured: bool = False,
     unless: str | None = None,
     opens: Callable[[psycopg.Connection, str], object] | None = None,
+    has_json: bool = True,
 ) -> _Decorator:
-    """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
+    """Give a command `--json`, `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
-    It is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
+    That is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
     `UsageError` where `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
 
     Args:
@@ -72,6 +73,7 @@ def database_options(
             gets one without a DSN.
         opens: called with a session and the schema of pytube's SQL; the command gets the result as its first
             argument, in place of the database.
+        has_json: whether it prints anything that programs may read.
     """
 
     def decorate(command: _Command) -> _Command:
@@ -113,7 +115,7 @@ def database_options(
             with databases[0].connect() as connection:
                 return command(opens(connection, databases[0].schema), *arguments, **options)
 
-        return wrapper
+        return json_option(wrapper) if has_json else wrapper
 
     return decorate
 

@@ -16,7 +16,6 @@ from psycopg.types.string import TextLoader
 from pytube.cli.context import (
     confirm,
     database_options,
-    json_option,
     key_argument,
     lock_option,
     refuse_json,
@@ -42,7 +41,6 @@ _NOTHING = "the file declares no documents, tubes or outboxes, and none was appl
 
 @click.command()
 @_NAMES
-@json_option
 @database_options(configured=True)
 def plan(database: Database, names: tuple[str, ...]) -> None:
     """Show what apply would change, without changing anything."""
@@ -81,7 +79,6 @@ def plan(database: Database, names: tuple[str, ...]) -> None:
     is_flag=True,
     help="Print the steps, a script for psql, and run nothing; needs only the rights of plan.",
 )
-@json_option
 @database_options(configured=True)
 def apply(
     database: Database,
@@ -203,7 +200,6 @@ def from_pgsync(schema: Path) -> None:
 @click.argument("name")
 @key_argument(is_required=False, several=True)
 @click.option("--query", is_flag=True, help="Show only the query.")
-@json_option
 @database_options(configured=True)
 def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool) -> None:
     """Show a document's query and paths, or one document.

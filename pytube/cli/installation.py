@@ -43,7 +43,6 @@ _HEAD = """\
     is_flag=True,
     help="Print the SQL, one statement for any client, and run nothing; needs no database.",
 )
-@json_option
 @database_options(unless="is_printed")
 def install(database: Database, roles: str | None, is_printed: bool) -> None:
     """Install or upgrade pytube in the database."""
@@ -56,7 +55,6 @@ def install(database: Database, roles: str | None, is_printed: bool) -> None:
 
 @click.command()
 @_ROLES
-@json_option
 @database_options()
 def upgrade(database: Database, roles: str | None) -> None:
     """Upgrade pytube in the database; writers and workers can run."""
@@ -83,7 +81,6 @@ def _install(command: str, database: Database, roles: str | None) -> None:
     "left (deletes them).",
 )
 @yes_option
-@json_option
 @database_options()
 def uninstall(database: Database, force: bool, yes: bool) -> None:
     """Remove pytube and all tubes from the database; roles stay.
@@ -138,7 +135,6 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 @click.command()
-@json_option
 @database_options(several=True)
 @click.pass_obj
 def doctor(settings: Settings, databases: Sequence[Database]) -> None:

@@ -18,7 +18,6 @@ from pytube.cli.context import (
     Duration,
     confirm_rows,
     database_options,
-    json_option,
     key_argument,
     limit_option,
     options,
@@ -47,7 +46,6 @@ from pytube.errors import UsageError
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
-@json_option
 @database_options()
 def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
     """Resend documents of TUBE by ids of TABLE.
@@ -80,7 +78,6 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
     default=30.0,
     help="Seconds to wait until nothing is in flight.",
 )
-@json_option
 @database_options()
 def pause(
     database: Database,
@@ -124,7 +121,6 @@ def pause(
 @click.command()
 @tube_argument()
 @partition_option
-@json_option
 @database_options()
 def resume(database: Database, name: str, partition: int | None) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
@@ -148,7 +144,6 @@ def _what(name: str, partition: int | None) -> str:
 @click.command()
 @tube_argument(is_required=False)
 @limit_option
-@json_option
 @database_options()
 def audit(database: Database, name: str | None, limit: int) -> None:
     """List what operators did, newest first; dropped tubes included."""
@@ -202,7 +197,6 @@ _WHICH = options(
 @park.command("list")
 @_WHICH
 @limit_option
-@json_option
 @database_options()
 def list_(database: Database, limit: int, **which: Any) -> None:
     """List parked documents with their errors."""
@@ -215,7 +209,6 @@ def list_(database: Database, limit: int, **which: Any) -> None:
 @tube_argument()
 @key_argument()
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
-@json_option
 @database_options()
 def show(database: Database, name: str, key: str, shard: int | None) -> None:
     """Show a parked document: full error, and body if it was kept."""
@@ -241,7 +234,6 @@ def show(database: Database, name: str, key: str, shard: int | None) -> None:
 @park.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
 def retry(database: Database, yes: bool, **which: Any) -> None:
     """Resend parked documents."""
@@ -251,7 +243,6 @@ def retry(database: Database, yes: bool, **which: Any) -> None:
 @park.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
 def discard(database: Database, yes: bool, **which: Any) -> None:
     """Discard parked documents; the sink does not change."""

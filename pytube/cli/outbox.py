@@ -15,7 +15,6 @@ from pytube.cli.context import (
     confirm,
     confirm_rows,
     database_options,
-    json_option,
     limit_option,
     lock_option,
     yes_option,
@@ -70,7 +69,6 @@ _PARTITIONS = click.option(
     type=click.Choice(["text", "bytea"]),
     help="Type of message values; can't be changed later. [default: text]",
 )
-@json_option
 @database_options(opens=Outboxes)
 def create(outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None) -> None:
     """Create OUTBOX, or change its partitions."""
@@ -88,7 +86,6 @@ def create(outboxes: Outboxes, name: str, partitions: int | None, value_type: st
     help="Add a trigger to TABLE with which writers wake a sleeping worker. Without it, workers poll.",
 )
 @lock_option
-@json_option
 @database_options(opens=Outboxes)
 def adopt(
     outboxes: Outboxes, name: str, table: str, partitions: int | None, wake: bool | None, wait: float
@@ -124,7 +121,6 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 @click.argument("name", metavar="OUTBOX")
 @click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
 @yes_option
-@json_option
 @database_options(opens=Outboxes)
 def drop(outboxes: Outboxes, name: str, force: bool, yes: bool) -> None:
     """Drop OUTBOX; an adopted table stays as it is.
@@ -139,7 +135,6 @@ def drop(outboxes: Outboxes, name: str, force: bool, yes: bool) -> None:
 
 
 @outbox.command("list")
-@json_option
 @database_options(opens=Outboxes)
 def list_(outboxes: Outboxes) -> None:
     """List outboxes and their tables."""
@@ -156,7 +151,6 @@ def list_(outboxes: Outboxes) -> None:
 
 @outbox.command()
 @click.argument("name", metavar="[OUTBOX]", required=False)
-@json_option
 @database_options()
 def status(database: Database, name: str | None) -> None:
     """Show backlog, lag, and leaders of outboxes.
@@ -187,7 +181,6 @@ def status(database: Database, name: str | None) -> None:
 
 @outbox.command()
 @click.argument("name", metavar="OUTBOX")
-@json_option
 @database_options(opens=Outboxes)
 def acknowledge(outboxes: Outboxes, name: str) -> None:
     """Stop reporting lost commits of OUTBOX after you checked it."""
@@ -208,7 +201,6 @@ def acknowledge(outboxes: Outboxes, name: str) -> None:
     help="Seconds to wait for the leaders.",
 )
 @yes_option
-@json_option
 @database_options(opens=Outboxes)
 def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool) -> None:
     """Park the records of OUTBOX for a topic that accepts nothing.
@@ -256,7 +248,6 @@ def parked() -> None:
 @parked.command("list")
 @click.argument("name", metavar="[OUTBOX]", required=False)
 @limit_option
-@json_option
 @database_options(opens=Outboxes)
 def list_parked(outboxes: Outboxes, name: str | None, limit: int) -> None:
     """List parked records with their errors, latest first.
@@ -277,7 +268,6 @@ def list_parked(outboxes: Outboxes, name: str | None, limit: int) -> None:
 @parked.command()
 @click.argument("name", metavar="OUTBOX")
 @click.argument("id_", metavar="ID", type=int)
-@json_option
 @database_options(opens=Outboxes)
 def show(outboxes: Outboxes, name: str, id_: int) -> None:
     """Show a parked record of OUTBOX: topic, key, and full error.
@@ -294,7 +284,6 @@ def show(outboxes: Outboxes, name: str, id_: int) -> None:
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--key", help="Only records with this partition key, or with this key if they have none.")
 @click.option("--all", "everything", is_flag=True, help="All parked records.")
-@json_option
 @database_options(opens=Outboxes)
 def retry(
     outboxes: Outboxes, name: str, ids: tuple[int, ...], topic: str | None, key: str | None, everything: bool
@@ -319,7 +308,6 @@ def retry(
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--topic", help="All failed records of this topic; records that wait behind them stay.")
 @yes_option
-@json_option
 @database_options(opens=Outboxes)
 def discard(outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool) -> None:
     """Discard parked records of OUTBOX: delete them without sending.
@@ -388,7 +376,6 @@ _READING: Table = {
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds to run.  [default: until interrupted]",
 )
-@json_option
 @database_options()
 def pump(
     database: Database,

@@ -17,7 +17,6 @@ from pytube.cli.context import (
     config_of,
     confirm_rows,
     database_options,
-    json_option,
     key_argument,
     limit_option,
     options,
@@ -84,7 +83,6 @@ _WHICH = options(
 @pods.command("list")
 @_WHICH
 @limit_option
-@json_option
 @database_options()
 def list_(database: Database, limit: int, **which: Any) -> None:
     """List queued pods in processing order."""
@@ -98,7 +96,6 @@ def list_(database: Database, limit: int, **which: Any) -> None:
 @key_argument(is_required=False)
 @click.option("--seq", type=int, metavar="SEQ", help="The pod with this seq, instead of all pods with KEY.")
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
-@json_option
 @database_options(configured=True)
 def show(database: Database, name: str, seq: int | None, key: str | None, shard: int | None) -> None:
     """Show pods with their documents at the source and at the sink."""
@@ -120,7 +117,6 @@ def show(database: Database, name: str, seq: int | None, key: str | None, shard:
 @pods.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
 def retry(database: Database, yes: bool, **which: Any) -> None:
     """Move pods to the end of the queue; skips pods in flight."""
@@ -130,7 +126,6 @@ def retry(database: Database, yes: bool, **which: Any) -> None:
 @pods.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
 def discard(database: Database, yes: bool, **which: Any) -> None:
     """Discard pods, or one --key in them, without sending.
@@ -145,7 +140,6 @@ def discard(database: Database, yes: bool, **which: Any) -> None:
 @partition_option
 @key_argument("Only this id.", is_required=False)
 @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
-@json_option
 @database_options()
 def reset(database: Database, name: str, **which: Any) -> None:
     """Reset attempt counts of failing keys and retry now.
@@ -161,7 +155,7 @@ def reset(database: Database, name: str, **which: Any) -> None:
 @pods.command()
 @tube_argument()
 @click.option("--partition", type=click.IntRange(min=0), help="The partition, if the tube has several.")
-@database_options(configured=True)
+@database_options(configured=True, has_json=False)
 def step(database: Database, name: str, partition: int | None) -> None:
     """Step through a paused partition, asking before each document.
 

@@ -114,7 +114,6 @@ def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
 
 @sink.command()
 @tube_argument()
-@json_option
 @database_options()
 def accept(database: Database, name: str) -> None:
     """Accept a sink as complete although it lost documents.
@@ -230,7 +229,6 @@ def reindex() -> None:
 
 @reindex.command()
 @click.option("--wait", is_flag=True, help="Wait until workers have filled the new index.")
-@json_option
 @_of_tube
 def start(target: _Target, wait: bool) -> None:
     """Create and fill a new index; workers write to both.
@@ -245,7 +243,6 @@ def start(target: _Target, wait: bool) -> None:
 
 
 @reindex.command()
-@json_option
 @_of_tube
 def status(target: _Target) -> None:
     """Show a reindex's progress and the next step."""
@@ -262,7 +259,6 @@ def status(target: _Target) -> None:
 
 @reindex.command()
 @_PATIENCE
-@json_option
 @_of_tube
 def compare(target: _Target, patience: float) -> None:
     """Compare source and new index; exits with 1 if they differ."""
@@ -283,7 +279,6 @@ def compare(target: _Target, patience: float) -> None:
 @click.option("--force", is_flag=True, help="Switch even if the new index differs from the source.")
 @click.option("--back", is_flag=True, help="Move the alias back to the old index.")
 @_PATIENCE
-@json_option
 @_of_tube
 def switch(target: _Target, force: bool, back: bool, patience: float) -> None:
     """Compare, then move the alias to the new index atomically.
@@ -325,7 +320,6 @@ def switch(target: _Target, force: bool, back: bool, patience: float) -> None:
 @reindex.command()
 @click.option("--force", is_flag=True, help="Don't wait until tombstone_seconds have passed since the start.")
 @yes_option
-@json_option
 @_of_tube
 def finish(target: _Target, force: bool, yes: bool) -> None:
     """Delete the old index. This can't be undone.
@@ -340,7 +334,6 @@ def finish(target: _Target, force: bool, yes: bool) -> None:
 
 
 @reindex.command()
-@json_option
 @_of_tube
 def abandon(target: _Target) -> None:
     """Delete the new index and keep the old one."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import current_settings, database_options, json_option, tube_argument
+from pytube.cli.context import current_settings, database_options, tube_argument
 from pytube.cli.output import Table, print_json, print_table, progress_meter, tell, wants_json
 from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
@@ -68,7 +68,6 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Number of connections to the database.",
     )
     @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
-    @json_option
     @database_options()
     @functools.wraps(command)
     def wrapper(*arguments: Any, cores: str, conf: tuple[str, ...], **options: Any) -> Any:
@@ -291,7 +290,6 @@ def reconcile(
 
 
 @spark.command()
-@json_option
 @database_options()
 def jobs(database: Database) -> None:
     """Show Spark jobs, newest first."""

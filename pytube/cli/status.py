@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import pytube
-from pytube.cli.context import database_options, json_option, tube_argument
+from pytube.cli.context import database_options, tube_argument
 from pytube.cli.output import (
     Table,
     changing,
@@ -119,7 +119,6 @@ _NO_WORKER = "no worker is there; start one with: pytube worker"
     is_flag=True,
     help="Show workers instead of partitions: what each leads, and conflicts.",
 )
-@json_option
 @database_options(several=True)
 def status(
     databases: Sequence[Database],
@@ -338,7 +337,7 @@ def _worker_json(worker: Worker) -> dict[str, Any]:
 
 @click.command()
 @click.option("--interval", type=click.FloatRange(min=0.2), default=1.0, help="Seconds between samples.")
-@database_options(several=True)
+@database_options(several=True, has_json=False)
 def top(databases: Sequence[Database], interval: float) -> None:
     """Watch tubes, partitions, and workers on a terminal.
 

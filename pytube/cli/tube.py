@@ -8,14 +8,7 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import (
-    confirm,
-    database_options,
-    json_option,
-    lock_option,
-    tube_argument,
-    yes_option,
-)
+from pytube.cli.context import confirm, database_options, lock_option, tube_argument, yes_option
 from pytube.cli.output import print_table, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
@@ -44,7 +37,6 @@ _TUBE = tube_argument()
     type=click.Choice([keys.value for keys in KeyType]),
     help="Type of the ids; can't be changed later. bigint includes smaller integers. [default: bigint]",
 )
-@json_option
 @database_options(opens=Tubes)
 def create(tubes: Tubes, name: str, partitions: int | None, predicate: str | None, keys: str | None) -> None:
     """Create TUBE, or update only the given options."""
@@ -76,7 +68,6 @@ def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
     required=True,
     help="Highest epoch at the sink, from the event `sink_ahead`.",
 )
-@json_option
 @database_options(opens=Tubes)
 def rebase(tubes: Tubes, name: str, epoch: int) -> None:
     """Raise epochs of TUBE above EPOCH after a restore."""
@@ -86,7 +77,6 @@ def rebase(tubes: Tubes, name: str, epoch: int) -> None:
 
 @tube.command()
 @_TUBE
-@json_option
 @database_options(opens=Tubes)
 def acknowledge(tubes: Tubes, name: str) -> None:
     """Stop reporting that TUBE must be verified.
@@ -107,7 +97,6 @@ def acknowledge(tubes: Tubes, name: str) -> None:
     help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
 )
 @yes_option
-@json_option
 @database_options(opens=Tubes)
 def drop(tubes: Tubes, name: str, force: bool, yes: bool) -> None:
     """Drop TUBE.
@@ -175,7 +164,6 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool) -> None:
     help="Allow changes that give documents another key, such as other shards. Backfill afterwards.",
 )
 @lock_option
-@json_option
 @database_options(opens=Tubes)
 def attach(
     tubes: Tubes,
@@ -227,7 +215,6 @@ def _tell_attached(name: str, table: str, result: AttachResult) -> None:
     help="Detach it even if other tables are related to it; the first of them becomes the root table.",
 )
 @lock_option
-@json_option
 @database_options(opens=Tubes)
 def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> None:
     """Detach TABLE from TUBE."""
@@ -237,7 +224,6 @@ def detach(tubes: Tubes, name: str, table: str, force: bool, wait: float) -> Non
 
 
 @tube.command("list")
-@json_option
 @database_options(opens=Tubes)
 def list_(tubes: Tubes) -> None:
     """List tubes and their tables."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, json_option, key_argument, tube_argument
+from pytube.cli.context import config_of, database_options, key_argument, tube_argument
 from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter, wants_json
 from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
@@ -45,7 +45,6 @@ _Answer = TypeVar("_Answer")
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with the position of an interrupted run.  [default: .pytube-verify-NAME.json]",
 )
-@json_option
 @database_options(configured=True)
 def verify(
     database: Database,
@@ -130,7 +129,6 @@ def print_report(report: Report) -> None:
 @click.option("--lsn", metavar="LSN", help="Wait for all commits before this WAL position.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=60.0, help="Maximum seconds to wait.")
 @click.option("--ignore-parked", is_flag=True, help="Succeed even if keys are parked.")
-@json_option
 @database_options()
 def wait(
     database: Database,
@@ -182,7 +180,6 @@ def wait(
 @key_argument(several=True)
 @click.option("--shard", type=int, help="Shard of the key. [default: the shard of the only root table]")
 @click.option("--table", metavar="TABLE", help="Root table of the key, instead of its shard.")
-@json_option
 @database_options(configured=True)
 def explain(
     database: Database, name: str, key: tuple[str, ...], shard: int | None, table: str | None

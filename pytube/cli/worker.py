@@ -255,7 +255,7 @@ _CONNECTIONS = 64
 @click.option(
     "--hours", type=click.FloatRange(min=0.1, max=48), default=6, help="Hours of samples to keep in memory."
 )
-@database_options(several=True, configured=True)
+@database_options(several=True, configured=True, has_json=False)
 @click.pass_obj
 def web(
     settings: Settings,
