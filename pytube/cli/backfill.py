@@ -16,7 +16,7 @@ import click
 from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.run import BackfillRun, Progress
-from pytube.cli.context import current_settings, database_options, options, tube_argument
+from pytube.cli.context import current_settings, database_options, flag, options, tube_argument
 from pytube.cli.output import (
     LINE_INTERVAL,
     Table,
@@ -92,7 +92,7 @@ _TABLE = click.option(
     metavar="TABLE",
     help="Table to backfill, as schema.table. [default: all root tables of the tube]",
 )
-_WAIT = click.option("--wait", is_flag=True, help="Wait until workers have delivered everything.")
+_WAIT = flag("--wait", help="Wait until workers have delivered everything.")
 
 
 @click.group()
@@ -106,10 +106,8 @@ def backfill() -> None:
 @click.option(
     "--order-col", metavar="COLUMN", help="Resend in the order of this column. [default: the id column]"
 )
-@click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
-@click.option(
-    "--in-worker", is_flag=True, help="Let a worker of the tube do the work, and return immediately."
-)
+@flag("--supersede", help="Replace a backfill of the table that is in progress.")
+@flag("--in-worker", help="Let a worker of the tube do the work, and return immediately.")
 @_WAIT
 @_LIMITS
 @database_options()

@@ -222,6 +222,16 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
+def flag(*names: str, help: str) -> _Decorator:  # noqa: A002 # as of `click.option`
+    """Give a command an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
+
+
+def seconds_option(*names: str, default: float, help: str) -> _Decorator:  # noqa: A002 # as above
+    """Give a command an option for how long to wait."""
+    return click.option(*names, type=click.FloatRange(min=0), default=default, help=help)
+
+
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=keep_json, help="Print JSON.")
 
 
@@ -231,18 +241,17 @@ def refuse_json() -> None:
         raise click.UsageError("--print prints a script for psql, so it can't be given with --json")
 
 
-yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+yes_option = flag("--yes", help="Don't ask for confirmation.")
 partition_option = click.option(
     "--partition", type=click.IntRange(min=0), help="Only this partition. [default: all]"
 )
 limit_option = click.option(
     "--limit", type=click.IntRange(min=1), default=100, help="Maximum number of rows."
 )
-lock_option = click.option(
+lock_option = seconds_option(
     "--lock-timeout",
     "--wait",
     "wait",
-    type=click.FloatRange(min=0),
     default=60.0,
     help="Seconds to retry for the table's lock; writers don't queue behind it.",
 )

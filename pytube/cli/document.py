@@ -16,6 +16,7 @@ from psycopg.types.string import TextLoader
 from pytube.cli.context import (
     confirm,
     database_options,
+    flag,
     key_argument,
     lock_option,
     refuse_json,
@@ -66,17 +67,12 @@ def plan(database: Database, names: tuple[str, ...]) -> None:
 @click.command()
 @_NAMES
 @yes_option
-@click.option("--prune", is_flag=True, help="Also drop what the file no longer declares.")
-@click.option(
-    "--backfill",
-    is_flag=True,
-    help="Resend all documents that change or were never sent.",
-)
+@flag("--prune", help="Also drop what the file no longer declares.")
+@flag("--backfill", help="Resend all documents that change or were never sent.")
 @lock_option
-@click.option(
+@flag(
     "--print",
     "is_printed",
-    is_flag=True,
     help="Print the steps, a script for psql, and run nothing; needs only the rights of plan.",
 )
 @database_options(configured=True)
@@ -199,7 +195,7 @@ def from_pgsync(schema: Path) -> None:
 @document.command()
 @click.argument("name")
 @key_argument(is_required=False, several=True)
-@click.option("--query", is_flag=True, help="Show only the query.")
+@flag("--query", help="Show only the query.")
 @database_options(configured=True)
 def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool) -> None:
     """Show a document's query and paths, or one document.

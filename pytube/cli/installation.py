@@ -10,7 +10,7 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import confirm, database_options, json_option, refuse_json, yes_option
+from pytube.cli.context import confirm, database_options, flag, json_option, refuse_json, yes_option
 from pytube.cli.output import print_json, print_text, progress_meter, tell, wants_json
 from pytube.cli.program import NOT_WELL, Settings
 from pytube.config import Config, PostgresConfig, masked
@@ -37,10 +37,9 @@ _HEAD = """\
 
 @click.command()
 @_ROLES
-@click.option(
+@flag(
     "--print",
     "is_printed",
-    is_flag=True,
     help="Print the SQL, one statement for any client, and run nothing; needs no database.",
 )
 @database_options(unless="is_printed")
@@ -74,9 +73,8 @@ def _install(command: str, database: Database, roles: str | None) -> None:
 
 
 @click.command()
-@click.option(
+@flag(
     "--force",
-    is_flag=True,
     help="Remove it even if tables are attached, or changes, parked documents, or records are "
     "left (deletes them).",
 )

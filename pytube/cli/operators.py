@@ -22,6 +22,7 @@ from pytube.cli.context import (
     limit_option,
     options,
     partition_option,
+    seconds_option,
     tube_argument,
     yes_option,
 )
@@ -70,14 +71,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
     "--for", "lasts", type=Duration(), help="End the pause automatically after, e.g., 90s, 10m, 2h, 1d."
 )
 @click.option("--reason", metavar="TEXT", help="Reason; `pytube status` shows it.")
-@click.option(
-    "--drain",
-    "--wait",
-    "wait",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    help="Seconds to wait until nothing is in flight.",
-)
+@seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait until nothing is in flight.")
 @database_options()
 def pause(
     database: Database,

@@ -15,8 +15,10 @@ from pytube.cli.context import (
     confirm,
     confirm_rows,
     database_options,
+    flag,
     limit_option,
     lock_option,
+    seconds_option,
     yes_option,
 )
 from pytube.cli.output import (
@@ -119,7 +121,7 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 
 @outbox.command()
 @click.argument("name", metavar="OUTBOX")
-@click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
+@flag("--force", help="Drop it even if records are queued or parked (deletes them).")
 @yes_option
 @database_options(opens=Outboxes)
 def drop(outboxes: Outboxes, name: str, force: bool, yes: bool) -> None:
@@ -192,14 +194,7 @@ def acknowledge(outboxes: Outboxes, name: str) -> None:
 @outbox.command()
 @click.argument("name", metavar="OUTBOX")
 @click.option("--topic", required=True, help="The topic; `pytube outbox status` lists resting topics.")
-@click.option(
-    "--drain",
-    "--wait",
-    "wait",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    help="Seconds to wait for the leaders.",
-)
+@seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait for the leaders.")
 @yes_option
 @database_options(opens=Outboxes)
 def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool) -> None:
@@ -283,7 +278,7 @@ def show(outboxes: Outboxes, name: str, id_: int) -> None:
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--key", help="Only records with this partition key, or with this key if they have none.")
-@click.option("--all", "everything", is_flag=True, help="All parked records.")
+@flag("--all", "everything", help="All parked records.")
 @database_options(opens=Outboxes)
 def retry(
     outboxes: Outboxes, name: str, ids: tuple[int, ...], topic: str | None, key: str | None, everything: bool

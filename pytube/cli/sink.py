@@ -19,7 +19,9 @@ from pytube.cli.context import (
     confirm,
     current_settings,
     database_options,
+    flag,
     json_option,
+    seconds_option,
     tube_argument,
     yes_option,
 )
@@ -53,7 +55,7 @@ def sink() -> None:
 
 @sink.command()
 @tube_argument()
-@click.option("--yes", is_flag=True, help="Send even to a receiver that can't undo it.")
+@flag("--yes", help="Send even to a receiver that can't undo it.")
 @json_option
 @click.pass_obj
 def check(settings: Settings, name: str, yes: bool) -> None:
@@ -147,10 +149,9 @@ def _sum_up(found: list[Checked], first: Trial, left: list[str]) -> None:
 
 # --- a new index --------------------------------------------------------------------------------------
 
-_PATIENCE = click.option(
+_PATIENCE = seconds_option(
     "--timeout",
     "patience",
-    type=click.FloatRange(min=0),
     default=30.0,
     help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
@@ -228,7 +229,7 @@ def reindex() -> None:
 
 
 @reindex.command()
-@click.option("--wait", is_flag=True, help="Wait until workers have filled the new index.")
+@flag("--wait", help="Wait until workers have filled the new index.")
 @_of_tube
 def start(target: _Target, wait: bool) -> None:
     """Create and fill a new index; workers write to both.
@@ -276,8 +277,8 @@ def compare(target: _Target, patience: float) -> None:
 
 
 @reindex.command()
-@click.option("--force", is_flag=True, help="Switch even if the new index differs from the source.")
-@click.option("--back", is_flag=True, help="Move the alias back to the old index.")
+@flag("--force", help="Switch even if the new index differs from the source.")
+@flag("--back", help="Move the alias back to the old index.")
 @_PATIENCE
 @_of_tube
 def switch(target: _Target, force: bool, back: bool, patience: float) -> None:
@@ -318,7 +319,7 @@ def switch(target: _Target, force: bool, back: bool, patience: float) -> None:
 
 
 @reindex.command()
-@click.option("--force", is_flag=True, help="Don't wait until tombstone_seconds have passed since the start.")
+@flag("--force", help="Don't wait until tombstone_seconds have passed since the start.")
 @yes_option
 @_of_tube
 def finish(target: _Target, force: bool, yes: bool) -> None:

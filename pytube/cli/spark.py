@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import current_settings, database_options, tube_argument
+from pytube.cli.context import current_settings, database_options, flag, tube_argument
 from pytube.cli.output import Table, print_json, print_table, progress_meter, tell, wants_json
 from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
@@ -101,7 +101,7 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_OP
 @_RELATION
 @_JOB
-@click.option("--staged", is_flag=True, help="Make all of them visible at once, at the end.")
+@flag("--staged", help="Make all of them visible at once, at the end.")
 @_spark_options
 def touch(
     database: Database,
@@ -166,7 +166,7 @@ def fanout(
 @click.option(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )
-@click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
+@flag("--supersede", help="Replace a backfill of the table that is in progress.")
 @_spark_options
 def backfill(
     database: Database, session: Callable[[], SparkSession], tube: str, table: str, **options: Any

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import pytube
-from pytube.cli.context import database_options, tube_argument
+from pytube.cli.context import database_options, flag, tube_argument
 from pytube.cli.output import (
     Table,
     changing,
@@ -97,28 +97,15 @@ _NO_WORKER = "no worker is there; start one with: pytube worker"
 
 @click.command()
 @tube_argument(is_required=False)
-@click.option(
-    "--watch",
-    is_flag=True,
-    help="Refresh until interrupted; prints lines without a terminal or with --json.",
-)
+@flag("--watch", help="Refresh until interrupted; prints lines without a terminal or with --json.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=1.0,
     help="Seconds between readings; longer if a reading is slow.",
 )
-@click.option(
-    "--prometheus",
-    is_flag=True,
-    help="Print fleet metrics in Prometheus text format, for a textfile collector.",
-)
-@click.option(
-    "--fleet",
-    "fleet_view",
-    is_flag=True,
-    help="Show workers instead of partitions: what each leads, and conflicts.",
-)
+@flag("--prometheus", help="Print fleet metrics in Prometheus text format, for a textfile collector.")
+@flag("--fleet", "fleet_view", help="Show workers instead of partitions: what each leads, and conflicts.")
 @database_options(several=True)
 def status(
     databases: Sequence[Database],

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import confirm, database_options, lock_option, tube_argument, yes_option
+from pytube.cli.context import confirm, database_options, flag, lock_option, tube_argument, yes_option
 from pytube.cli.output import print_table, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
@@ -91,11 +91,7 @@ def acknowledge(tubes: Tubes, name: str) -> None:
 
 @tube.command()
 @_TUBE
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
-)
+@flag("--force", help="Drop it even if tables are attached or changes are queued or parked (deletes them).")
 @yes_option
 @database_options(opens=Tubes)
 def drop(tubes: Tubes, name: str, force: bool, yes: bool) -> None:
@@ -158,9 +154,8 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool) -> None:
     default=None,
     help="Also capture rows that logical replication writes here. [default for a new table: no]",
 )
-@click.option(
+@flag(
     "--force",
-    is_flag=True,
     help="Allow changes that give documents another key, such as other shards. Backfill afterwards.",
 )
 @lock_option
@@ -209,9 +204,8 @@ def _tell_attached(name: str, table: str, result: AttachResult) -> None:
 @tube.command()
 @_TUBE
 @click.argument("table")
-@click.option(
+@flag(
     "--force",
-    is_flag=True,
     help="Detach it even if other tables are related to it; the first of them becomes the root table.",
 )
 @lock_option

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, key_argument, tube_argument
+from pytube.cli.context import config_of, database_options, flag, key_argument, seconds_option, tube_argument
 from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter, wants_json
 from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
@@ -33,10 +33,9 @@ _Answer = TypeVar("_Answer")
 @click.option(
     "--sample", metavar="N|P%", help="Compare only this many keys, or this percentage of keys, of each table."
 )
-@click.option("--repair", is_flag=True, help="Resend the keys that differ.")
-@click.option(
+@flag("--repair", help="Resend the keys that differ.")
+@seconds_option(
     "--timeout",
-    type=click.FloatRange(min=0),
     default=60.0,
     help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
@@ -120,15 +119,15 @@ def print_report(report: Report) -> None:
 
 @click.command()
 @tube_argument("names", several=True)
-@click.option("--now", is_flag=True, help="Wait for everything committed so far (the default).")
+@flag("--now", help="Wait for everything committed so far (the default).")
 @click.option(
     "--seq",
     type=click.IntRange(min=0),
     help="Wait for all touches up to this seq, including uncommitted ones.",
 )
 @click.option("--lsn", metavar="LSN", help="Wait for all commits before this WAL position.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=60.0, help="Maximum seconds to wait.")
-@click.option("--ignore-parked", is_flag=True, help="Succeed even if keys are parked.")
+@seconds_option("--timeout", default=60.0, help="Maximum seconds to wait.")
+@flag("--ignore-parked", help="Succeed even if keys are parked.")
 @database_options()
 def wait(
     database: Database,

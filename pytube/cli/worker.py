@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import Asked, database_options, databases_of, json_option, unresolved_of
+from pytube.cli.context import Asked, database_options, databases_of, flag, json_option, unresolved_of
 from pytube.cli.output import print_json, wants_json
 from pytube.cli.program import Settings
 from pytube.config import Config, split_address
@@ -46,13 +46,8 @@ GARBAGE_THRESHOLDS = 100_000, 5, 2
     metavar="NAME",
     help="Serve this outbox; repeatable. [default without --tube: all configured]",
 )
-@click.option(
-    "--all",
-    "takes_up",
-    is_flag=True,
-    help="Serve each configured tube from its creation until it is dropped.",
-)
-@click.option("--watch", is_flag=True, help="Reread the file whenever it changes, as on SIGHUP.")
+@flag("--all", "takes_up", help="Serve each configured tube from its creation until it is dropped.")
+@flag("--watch", help="Reread the file whenever it changes, as on SIGHUP.")
 @click.pass_obj
 def worker(
     settings: Settings, tubes: tuple[str, ...], outboxes: tuple[str, ...], takes_up: bool, watch: bool
@@ -139,11 +134,7 @@ def _tell(
     default="jsonl",
     help="Where the copy goes: a file, or a real server that the demo starts. kafka implies a real broker.",
 )
-@click.option(
-    "--outbox",
-    is_flag=True,
-    help="Demonstrate an outbox instead of a tube: messages for Kafka, checked by a consumer.",
-)
+@flag("--outbox", help="Demonstrate an outbox instead of a tube: messages for Kafka, checked by a consumer.")
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1, max=300),
@@ -237,11 +228,7 @@ _CONNECTIONS = 64
     help=f"File with the token that opens the pages and allows actions; or set {_VARIABLE}. "
     "Without a token, the pages are read-only.",
 )
-@click.option(
-    "--allow-remote",
-    is_flag=True,
-    help="Listen on an address that other machines can reach; requires a token.",
-)
+@flag("--allow-remote", help="Listen on an address that other machines can reach; requires a token.")
 @click.option(
     "--name",
     "names",
