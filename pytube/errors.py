@@ -26,7 +26,7 @@ def how_to_install(extra: str) -> str:
 
 
 class PytubeError(Exception):
-    """Base of all errors of pytube. `exit_code` is the command line's: see pytube/cli/exits.py."""
+    """Base of all errors of pytube. `exit_code` is the command line's: see pytube/cli/program.py."""
 
     exit_code = 3
 

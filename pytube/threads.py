@@ -14,36 +14,46 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The function's result; raises its error. If cancelled, the call is left running."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+class Handed(Generic[T]):
+    """A future of the running event loop that another thread ends. Whatever ends it first counts."""
 
-    def give(result: T | None, error: BaseException | None) -> None:
-        if answer.cancelled():
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def end(self, result: T | None = None, error: BaseException | None = None) -> None:
+        """End it, with an error where there is one; from any thread."""
+        with suppress(RuntimeError):  # the loop may be closed when something that was left to itself ends
+            self._loop.call_soon_threadsafe(self._end, result, error)
+
+    def _end(self, result: T | None, error: BaseException | None) -> None:
+        if self.future.done():
             return
         if error is not None:
-            answer.set_exception(error)
+            self.future.set_exception(error)
+            self.future.exception()  # retrieved: it may have no reader
         else:
-            answer.set_result(result)  # type: ignore[arg-type] # of T, when there is no error
+            self.future.set_result(result)  # type: ignore[arg-type] # of T, when there is no error
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The function's result; raises its error. If cancelled, the call is left running."""
+    answer = Handed[T]()
 
     def run() -> None:
-        result, error = None, None
         try:
-            result = function(*args, **kwargs)
+            answer.end(function(*args, **kwargs))
         except BaseException as raised:  # noqa: BLE001 # carried to who waits
-            error = raised
-        with suppress(RuntimeError):  # the loop may be closed when a call that was left to itself ends
-            loop.call_soon_threadsafe(give, result, error)
+            answer.end(error=raised)
 
     threading.Thread(target=run, name=f"pytube-{function.__name__}", daemon=True).start()
-    return await answer
+    return await answer.future
 
 
 async def resolve(host: str, port: int | None = None) -> list[str]:

@@ -33,8 +33,7 @@ from pydantic import Field
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Reject, Result, Retry
 from pytube.sinks import SinkOptions
-from pytube.sinks.base import in_groups, refuse_lapsed
-from pytube.sinks.calls import Abandoned
+from pytube.sinks.base import Abandoned, in_groups, refuse_lapsed
 from pytube.sinks.jsonl import envelopes
 
 WHO = 'sink "sqs"'

@@ -17,9 +17,18 @@ import click
 from pytube.backfill import queries
 from pytube.backfill.admin import Backfills
 from pytube.backfill.run import BackfillRun, Progress
-from pytube.cli.context import current_settings, database_options, json_option, options, tube_argument
-from pytube.cli.exits import INTERRUPTED, interrupted
-from pytube.cli.output import LINE_INTERVAL, Table, is_live, print_table, progress_meter, seconds, tell
+from pytube.cli.context import current_settings, database_options, flag, options, tube_argument
+from pytube.cli.output import (
+    LINE_INTERVAL,
+    Table,
+    is_live,
+    print_table,
+    progress_meter,
+    seconds,
+    tell,
+    wants_json,
+)
+from pytube.cli.program import INTERRUPTED, interrupted
 from pytube.config import BackfillConfig
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -85,7 +94,7 @@ _TABLE = click.option(
     metavar="TABLE",
     help="Table to backfill, as schema.table. [default: all root tables of the tube]",
 )
-_WAIT = click.option("--wait", is_flag=True, help="Wait until workers have delivered everything.")
+_WAIT = flag("--wait", help="Wait until workers have delivered everything.")
 
 
 @click.group()
@@ -99,13 +108,10 @@ def backfill() -> None:
 @click.option(
     "--order-col", metavar="COLUMN", help="Resend in the order of this column. [default: the id column]"
 )
-@click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
-@click.option(
-    "--in-worker", is_flag=True, help="Let a worker of the tube do the work, and return immediately."
-)
+@flag("--supersede", help="Replace a backfill of the table that is in progress.")
+@flag("--in-worker", help="Let a worker of the tube do the work, and return immediately.")
 @_WAIT
 @_LIMITS
-@json_option
 @database_options()
 def start(
     database: Database,
@@ -115,7 +121,6 @@ def start(
     supersede: bool,
     in_worker: bool,
     wait: bool,
-    as_json: bool,
     **given: Any,
 ) -> None:
     """Start a backfill and queue its pods.
@@ -137,7 +142,7 @@ def start(
                 backfills.command(number, "cancel")
             raise
     jobs = [Job(number, in_worker) for number in numbers]
-    run_backfills(database, tube, jobs, limits, wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits, wait=wait)
 
 
 @backfill.command()
@@ -145,9 +150,8 @@ def start(
 @_TABLE
 @_WAIT
 @_LIMITS
-@json_option
 @database_options()
-def resume(database: Database, tube: str, table: str | None, wait: bool, as_json: bool, **given: Any) -> None:
+def resume(database: Database, tube: str, table: str | None, wait: bool, **given: Any) -> None:
     """Resume a backfill; workers resume those left to them."""
     limits = _limits_of(tube, given)
     with database.connect() as connection:
@@ -156,43 +160,40 @@ def resume(database: Database, tube: str, table: str | None, wait: bool, as_json
         for row in rows:
             backfills.command(row["backfill_id"], "resume")
     jobs = [Job(row["backfill_id"], row["by_worker"]) for row in rows]
-    run_backfills(database, tube, jobs, limits, wait=wait, as_json=as_json)
+    run_backfills(database, tube, jobs, limits, wait=wait)
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
-@json_option
 @database_options(opens=Backfills)
-def pause(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
+def pause(backfills: Backfills, tube: str, table: str | None) -> None:
     """Pause a backfill until it is resumed."""
     rows = _active(backfills, tube, table)
-    _command(backfills, rows, ("pause", "paused"), ("waiting", "inserting"), as_json=as_json)
+    _command(backfills, rows, ("pause", "paused"), ("waiting", "inserting"))
 
 
 @backfill.command()
 @_TUBE
 @_TABLE
-@json_option
 @database_options(opens=Backfills)
-def cancel(backfills: Backfills, tube: str, table: str | None, as_json: bool) -> None:
+def cancel(backfills: Backfills, tube: str, table: str | None) -> None:
     """Cancel a backfill and remove its queued pods."""
     rows = _active(backfills, tube, table)
     states = ("waiting", "inserting", "delivering")
-    _command(backfills, rows, ("cancel", "canceled"), states, as_json=as_json)
+    _command(backfills, rows, ("cancel", "canceled"), states)
 
 
 @backfill.command()
 @tube_argument("tube", is_required=False)
 @_TABLE
-@json_option
 @database_options(opens=Backfills)
-def status(backfills: Backfills, tube: str | None, table: str | None, as_json: bool) -> None:
+def status(backfills: Backfills, tube: str | None, table: str | None) -> None:
     """Show backfills, newest first."""
     names = [None] if tube is None else backfills.family(tube)
     rows = [row for name in names for row in backfills.all(name, table)]
     rows.sort(key=lambda row: row["backfill_id"], reverse=True)
-    print_table(_STATUS, rows, "there was no backfill yet", as_json=as_json)
+    print_table(_STATUS, rows, "there was no backfill yet")
 
 
 def _inserted(row: dict[str, Any]) -> str | None:
@@ -232,12 +233,7 @@ def _active(backfills: Backfills, tube: str, table: str | None) -> list[dict[str
 
 
 def _command(
-    backfills: Backfills,
-    rows: Sequence[dict[str, Any]],
-    verb: tuple[str, str],
-    states: Sequence[str],
-    *,
-    as_json: bool,
+    backfills: Backfills, rows: Sequence[dict[str, Any]], verb: tuple[str, str], states: Sequence[str]
 ) -> None:
     """Give a command to the backfills in these states, if any are; `verb`: it, and its participle."""
     chosen = [row for row in rows if row["state"] in states] or rows
@@ -245,7 +241,7 @@ def _command(
         backfills.command(row["backfill_id"], verb[0])
     text = "\n".join(f"backfill {row['backfill_id']} of {row['tbl']} is {verb[1]}" for row in chosen)
     value = [{"backfill_id": row["backfill_id"], "table": row["tbl"], "done": verb[1]} for row in chosen]
-    tell(text, value, as_json=as_json)
+    tell(text, value)
 
 
 # --- the work, and its display ------------------------------------------------------------
@@ -269,7 +265,7 @@ class Job(NamedTuple):
 
 
 def run_backfills(
-    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool, as_json: bool
+    database: Database, tube: str, jobs: Sequence[Job], limits: BackfillConfig, *, wait: bool
 ) -> None:
     """Insert the rest of each, one after the other; with `wait`, until workers have delivered it.
 
@@ -278,8 +274,8 @@ def run_backfills(
     """
     resume = f"continue with: pytube backfill resume {tube}"
     try:
-        with progress_display(as_json=as_json) as display:
-            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait, as_json=as_json))
+        with progress_display() as display:
+            asyncio.run(_work(database, tube, jobs, limits, display, wait=wait))
     except DatabaseUnavailable:
         click.echo(f"pytube: nothing is lost; {resume}", err=True)
         raise
@@ -295,7 +291,6 @@ async def _work(
     display: Display,
     *,
     wait: bool,
-    as_json: bool,
 ) -> None:
     async with _session(database) as session:
         for job in jobs:
@@ -305,7 +300,7 @@ async def _work(
             try:
                 await BackfillRun(session, job.number, limits, display).run()
             except BackfillBusy as error:
-                tell(str(error), {"message": str(error)}, as_json=as_json)
+                tell(str(error), {"message": str(error)})
         if wait and not await session.value(_LEAD, {"tube": tube}):
             click.echo(f"no worker leads tube {tube}, so nothing is delivered until one starts", err=True)
         by_companion = False
@@ -331,9 +326,7 @@ async def _session(database: Database) -> AsyncIterator[Session]:
         await session.close()
 
 
-def await_backfills(
-    database: Database, tubes: Collection[str], again: str, *, timeout: float, shows: bool
-) -> None:
+def await_backfills(database: Database, tubes: Collection[str], again: str, *, timeout: float) -> None:
     """Wait until workers have delivered all backfills of these tubes that they have to do.
 
     Args:
@@ -341,7 +334,6 @@ def await_backfills(
         tubes: any; the ones without a backfill are not waited for.
         again: the command that waits again.
         timeout: seconds.
-        shows: whether to print progress and results.
 
     Raises:
         WaitTimeout: after `timeout`, or when no worker has led a tube for half a minute.
@@ -353,13 +345,15 @@ def await_backfills(
     rows = [row for row in rows if row["by_worker"] or row["state"] == "delivering"]
     numbers = [row["backfill_id"] for row in rows]
     try:
-        with progress_display(as_json=False) as display:
-            asyncio.run(_until_sent(database, numbers, display if shows else lambda _: None, timeout))
+        with progress_display() as display:
+            asyncio.run(
+                _until_sent(database, numbers, (lambda _: None) if wants_json() else display, timeout)
+            )
     except WaitTimeout as error:
         raise WaitTimeout(f"{error}; the backfill stays: wait again with: {again}") from None
     except KeyboardInterrupt:
         interrupted(INTERRUPTED, f"; workers continue the backfill; wait again with: {again}")
-    if shows:
+    if not wants_json():
         for line in _sent(database, dict.fromkeys(row["tube"] for row in rows)):
             click.echo(line)
 
@@ -416,7 +410,7 @@ Display = Callable[[Progress], None]
 
 
 @contextmanager
-def progress_display(*, as_json: bool) -> Iterator[Display]:
+def progress_display() -> Iterator[Display]:
     """Shows how far backfills are: a bar for each on a terminal, else a line every few seconds.
 
     There is a line, too, whenever the state has changed. While a backfill inserts, its note comes and goes
@@ -433,9 +427,9 @@ def progress_display(*, as_json: bool) -> Iterator[Display]:
             return
         last, told_at = state, time.monotonic()
         value = dataclasses.asdict(progress) | {"seconds_left": progress.seconds_left}
-        tell(f"{_name(progress)}: {_detail(progress)}", value, as_json=as_json)
+        tell(f"{_name(progress)}: {_detail(progress)}", value)
 
-    if as_json or not is_live(sys.stdout):
+    if wants_json() or not is_live(sys.stdout):
         yield print_line
         return
     with progress_meter() as meter:

@@ -17,9 +17,8 @@ import psycopg
 from click.core import ParameterSource
 from pydantic import SecretStr
 
-from pytube.cli.exits import INTERRUPTED
-from pytube.cli.output import Table, print_table
-from pytube.cli.program import Settings
+from pytube.cli.output import Table, keep_json, print_table, wants_json
+from pytube.cli.program import INTERRUPTED, Settings
 from pytube.clock import length_of
 from pytube.config import Config
 from pytube.db.connect import database_of
@@ -59,10 +58,11 @@ def database_options(
     configured: bool = False,
     unless: str | None = None,
     opens: Callable[[psycopg.Connection, str], object] | None = None,
+    has_json: bool = True,
 ) -> _Decorator:
-    """Give a command `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
+    """Give a command `--json`, `--dsn`, `--schema` and `--host`, and pass it the `database` that is meant.
 
-    It is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
+    That is named by `--dsn`, else by `PYTUBE_DSN`, else by the configuration. The returned decorator raises
     `UsageError` where `PYTUBE_DSN` and the file of `--config` name two databases, or there are several hosts.
 
     Args:
@@ -73,6 +73,7 @@ def database_options(
             gets one without a DSN.
         opens: called with a session and the schema of pytube's SQL; the command gets the result as its first
             argument, in place of the database.
+        has_json: whether it prints anything that programs may read.
     """
 
     def decorate(command: _Command) -> _Command:
@@ -114,7 +115,7 @@ def database_options(
             with databases[0].connect() as connection:
                 return command(opens(connection, databases[0].schema), *arguments, **options)
 
-        return wrapper
+        return json_option(wrapper) if has_json else wrapper
 
     return decorate
 
@@ -221,27 +222,35 @@ class Duration(click.ParamType[timedelta]):
             self.fail(str(error), param, ctx)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def flag(*names: str, help: str) -> _Decorator:  # noqa: A002 # as of `click.option`
+    """Give a command an option without a value."""
+    return click.option(*names, is_flag=True, help=help)
 
 
-def refuse_json(*, as_json: bool) -> None:
+def seconds_option(*names: str, default: float, help: str) -> _Decorator:  # noqa: A002 # as above
+    """Give a command an option for how long to wait."""
+    return click.option(*names, type=click.FloatRange(min=0), default=default, help=help)
+
+
+json_option = click.option("--json", is_flag=True, expose_value=False, callback=keep_json, help="Print JSON.")
+
+
+def refuse_json() -> None:
     """Refuse `--json` beside `--print`, which prints a script."""
-    if as_json:
+    if wants_json():
         raise click.UsageError("--print prints a script for psql, so it can't be given with --json")
 
 
-yes_option = click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
+yes_option = flag("--yes", help="Don't ask for confirmation.")
 partition_option = click.option(
     "--partition", type=click.IntRange(min=0), help="Only this partition. [default: all]"
 )
 limit_option = click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of rows."
+    "--limit", type=click.IntRange(min=1), default=100, help="Maximum number of rows."
 )
-lock_option = click.option(
+lock_option = seconds_option(
     "--lock-timeout",
-    type=click.FloatRange(min=0),
     default=60.0,
-    show_default=True,
     help="Seconds to retry for the table's lock; writers don't queue behind it.",
 )
 
@@ -344,11 +353,9 @@ def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
         click.get_current_context().exit(INTERRUPTED)
 
 
-def confirm_rows(
-    verb: str, what: str, count: int, table: Table, rows: Sequence[Any], *, as_json: bool
-) -> None:
+def confirm_rows(verb: str, what: str, count: int, table: Table, rows: Sequence[Any]) -> None:
     """Show some of the `count` rows that are meant, and ask; see `confirm`."""
-    if has_people() and not as_json:
+    if has_people() and not wants_json():
         print_table(table, rows, "")
     rest = f", {count - len(rows)} of them not shown" if count > len(rows) else ""
     confirm(f"{verb} {what}{rest}?", yes=False)

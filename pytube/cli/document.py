@@ -19,14 +19,14 @@ from pytube.cli.backfill import await_backfills
 from pytube.cli.context import (
     confirm,
     database_options,
-    json_option,
+    flag,
     key_argument,
     lock_option,
     refuse_json,
     unresolved_of,
     yes_option,
 )
-from pytube.cli.output import print_json, tell
+from pytube.cli.output import print_json, tell, wants_json
 from pytube.counts import printable, say_count
 from pytube.db.database import Database
 from pytube.declarations.apply import Applied, Declarations
@@ -45,14 +45,13 @@ _NOTHING = "the file declares no documents, tubes or outboxes, and none was appl
 
 @click.command()
 @_NAMES
-@json_option
 @database_options(configured=True)
-def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
+def plan(database: Database, names: tuple[str, ...]) -> None:
     """Show what apply would change, without changing anything."""
     config = unresolved_of(database)
     with database.connect() as connection:
         found = survey(config, connection, database.schema, names)
-    if as_json:
+    if wants_json():
         print_json(
             {
                 f"{kind}{'es' if kind is Kind.OUTBOX else 's'}": [
@@ -71,13 +70,9 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
 @click.command()
 @_NAMES
 @yes_option
-@click.option("--prune", is_flag=True, help="Also drop what the file no longer declares.")
-@click.option(
-    "--backfill",
-    is_flag=True,
-    help="Resend all documents that change or were never sent.",
-)
-@click.option("--wait", "waits", is_flag=True, help="Wait until workers have delivered the backfills.")
+@flag("--prune", help="Also drop what the file no longer declares.")
+@flag("--backfill", help="Resend all documents that change or were never sent.")
+@flag("--wait", "waits", help="Wait until workers have delivered the backfills.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0),
@@ -86,13 +81,11 @@ def plan(database: Database, names: tuple[str, ...], as_json: bool) -> None:
     help="Maximum seconds of --wait. [default: as long as it takes]",
 )
 @lock_option
-@click.option(
+@flag(
     "--print",
     "is_printed",
-    is_flag=True,
     help="Print the steps, a script for psql, and run nothing; needs only the rights of plan.",
 )
-@json_option
 @database_options(configured=True)
 def apply(
     database: Database,
@@ -104,7 +97,6 @@ def apply(
     timeout: float,
     lock_timeout: float,
     is_printed: bool,
-    as_json: bool,
 ) -> None:
     """Make the database match the configuration file.
 
@@ -112,10 +104,10 @@ def apply(
     stopped. With --wait, exits with 1 after the timeout, or if no worker serves a tube for half a minute.
     """
     if is_printed:
-        refuse_json(as_json=as_json)
+        refuse_json()
     if is_printed and waits:
         raise click.UsageError("--print runs nothing, so there is nothing to --wait for")
-    config, progress = unresolved_of(database), _Applying(as_json=as_json)
+    config, progress = unresolved_of(database), _Applying()
     with database.connect() as connection:
         found = survey(config, connection, database.schema, names)
         if refused := [one.problem for one in found if one.problem is not None]:
@@ -138,21 +130,21 @@ def apply(
     if waits:
         tubes = [one.name for one in plans if one.target is not None and one.kind is not Kind.OUTBOX]
         again = shlex.join(["pytube", "apply", *names, "--wait"])
-        await_backfills(database, tubes, again, timeout=timeout, shows=not as_json)
+        await_backfills(database, tubes, again, timeout=timeout)
 
 
 class _Applying:
     """Prints steps and results as they come, or all of them as JSON at the end."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self._as_json = as_json
+    def __init__(self) -> None:
+
         self._results: list[dict[str, object]] = []
         self._steps: list[dict[str, object]] = []
 
     def step(self, step: Step) -> None:
         """Print a step that was taken."""
         self._steps.append(step.as_json())
-        if not self._as_json:
+        if not wants_json():
             click.echo(f"{_sign(step)} {printable(step.text)}")
 
     def done(self, one: Plan, text: str, backfills: Sequence[int]) -> None:
@@ -161,12 +153,12 @@ class _Applying:
             {one.kind.value: one.name, "steps": self._steps, "backfills": list(backfills), "result": text}
         )
         self._steps = []
-        if not self._as_json:
+        if not wants_json():
             click.echo(text)
 
     def end(self) -> None:
         """Print the rest."""
-        if self._as_json:
+        if wants_json():
             print_json(self._results)
         elif not self._results:
             click.echo(_NOTHING)
@@ -221,10 +213,9 @@ def from_pgsync(schema: Path) -> None:
 @document.command()
 @click.argument("name")
 @key_argument(is_required=False, several=True)
-@click.option("--query", is_flag=True, help="Show only the query.")
-@json_option
+@flag("--query", help="Show only the query.")
 @database_options(configured=True)
-def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool, as_json: bool) -> None:
+def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool) -> None:
     """Show a document's query and paths, or one document.
 
     With KEY, shows the document of that row as a worker would send it now; give a key of several columns as
@@ -236,13 +227,13 @@ def show(database: Database, name: str, key: tuple[str, ...] | None, query: bool
         if key is not None:
             click.echo(_sent(connection, found, key))
         elif query:
-            tell(found.query, {"document": name, "query": found.query}, as_json=as_json)
+            tell(found.query, {"document": name, "query": found.query})
         else:
             paths = [
                 {"table": str(link.table), "by": list(link.by), "path": link.path} for link in found.relations
             ]
             value = {"document": name, "query": found.query, "paths": paths}
-            tell("\n".join(_statements(found)), value, as_json=as_json)
+            tell("\n".join(_statements(found)), value)
 
 
 def _sent(connection: psycopg.Connection, document: Document, key: Sequence[str]) -> str:

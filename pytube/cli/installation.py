@@ -10,10 +10,9 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import confirm, database_options, json_option, refuse_json, yes_option
-from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import print_json, print_text, progress_meter, tell
-from pytube.cli.program import Settings
+from pytube.cli.context import confirm, database_options, flag, json_option, refuse_json, yes_option
+from pytube.cli.output import print_json, print_text, progress_meter, tell, wants_json
+from pytube.cli.program import NOT_WELL, Settings
 from pytube.config import Config, PostgresConfig, masked
 from pytube.config.section import key_path
 from pytube.db import install as database_install
@@ -38,33 +37,30 @@ _HEAD = """\
 
 @click.command()
 @_ROLES
-@click.option(
+@flag(
     "--print",
     "is_printed",
-    is_flag=True,
     help="Print the SQL, one statement for any client, and run nothing; needs no database.",
 )
-@json_option
 @database_options(unless="is_printed")
-def install(database: Database, roles: str | None, is_printed: bool, as_json: bool) -> None:
+def install(database: Database, roles: str | None, is_printed: bool) -> None:
     """Install or upgrade pytube in the database."""
     if is_printed:
-        refuse_json(as_json=as_json)
+        refuse_json()
         click.echo(_HEAD + database_install.script(schema=database.schema, roles=roles), nl=False)
     else:
-        _install("install", database, roles, as_json=as_json)
+        _install("install", database, roles)
 
 
 @click.command()
 @_ROLES
-@json_option
 @database_options()
-def upgrade(database: Database, roles: str | None, as_json: bool) -> None:
+def upgrade(database: Database, roles: str | None) -> None:
     """Upgrade pytube in the database; writers and workers can run."""
-    _install("upgrade", database, roles, as_json=as_json)
+    _install("upgrade", database, roles)
 
 
-def _install(command: str, database: Database, roles: str | None, *, as_json: bool) -> None:
+def _install(command: str, database: Database, roles: str | None) -> None:
     run = database_install.install if command == "install" else database_install.upgrade
     with progress_meter(err=True) as meter:
         said = run(
@@ -73,20 +69,18 @@ def _install(command: str, database: Database, roles: str | None, *, as_json: bo
             roles,
             progress=lambda done, total, file: meter(command, done, total, f"runs {file}"),
         )
-    _tell_installed("installed" if command == "install" else "upgraded", database, said, as_json=as_json)
+    _tell_installed("installed" if command == "install" else "upgraded", database, said)
 
 
 @click.command()
-@click.option(
+@flag(
     "--force",
-    is_flag=True,
     help="Remove it even if tables are attached, or changes, parked documents, or records are "
     "left (deletes them).",
 )
 @yes_option
-@json_option
 @database_options()
-def uninstall(database: Database, force: bool, yes: bool, as_json: bool) -> None:
+def uninstall(database: Database, force: bool, yes: bool) -> None:
     """Remove pytube and all tubes from the database; roles stay.
 
     Refused while tables are attached, or changes, parked documents, or records are left. With --force, asks
@@ -100,12 +94,12 @@ def uninstall(database: Database, force: bool, yes: bool, as_json: bool) -> None
             forced=True,
         )
     said = database_install.uninstall(database.dsn, database.schema, force=force)
-    _tell_installed("uninstalled", database, said, as_json=as_json)
+    _tell_installed("uninstalled", database, said)
 
 
-def _tell_installed(done: str, database: Database, said: str, *, as_json: bool) -> None:
+def _tell_installed(done: str, database: Database, said: str) -> None:
     """Print the lines of the SQL files."""
-    tell(said, {"done": done, "schema": database.schema, "messages": said.splitlines()}, as_json=as_json)
+    tell(said, {"done": done, "schema": database.schema, "messages": said.splitlines()})
 
 
 @click.group()
@@ -116,10 +110,10 @@ def config() -> None:
 @config.command()
 @json_option
 @click.pass_obj
-def show(settings: Settings, as_json: bool) -> None:
+def show(settings: Settings) -> None:
     """Show the configuration with defaults filled in and secrets masked."""
     shown = masked(settings.config())
-    if as_json:
+    if wants_json():
         print_json(shown)
         return
     for path, value in _flat(shown, ()):
@@ -139,10 +133,9 @@ _COLORS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 
 
 @click.command()
-@json_option
 @database_options(several=True)
 @click.pass_obj
-def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> None:
+def doctor(settings: Settings, databases: Sequence[Database]) -> None:
     """Check everything a worker needs and suggest fixes.
 
     With a configuration file, checks Postgres, the election, tubes, outboxes, brokers, and sinks as a
@@ -153,13 +146,13 @@ def doctor(settings: Settings, databases: Sequence[Database], as_json: bool) -> 
     checks = []
     for check in examine(config, origin):
         checks.append(check)
-        if not as_json:
+        if not wants_json():
             _print(check)
-    if as_json:
+    if wants_json():
         print_json([asdict(check) for check in checks])
     failed = sum(check.level is Level.FAIL for check in checks)
     if failed:
-        if not as_json:
+        if not wants_json():
             click.echo(f"checks that fail: {failed} of {len(checks)}", err=True)
         click.get_current_context().exit(NOT_WELL)
 

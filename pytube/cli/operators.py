@@ -18,16 +18,25 @@ from pytube.cli.context import (
     Duration,
     confirm_rows,
     database_options,
-    json_option,
     key_argument,
     limit_option,
     options,
     partition_option,
+    seconds_option,
     tube_argument,
     yes_option,
 )
-from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import Table, and_some, key_shown, print_fields, print_json, print_table, tell
+from pytube.cli.output import (
+    Table,
+    and_some,
+    key_shown,
+    print_fields,
+    print_json,
+    print_table,
+    tell,
+    wants_json,
+)
+from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
@@ -38,11 +47,8 @@ from pytube.errors import UsageError
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
-@json_option
 @database_options()
-def touch(
-    database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None, as_json: bool
-) -> None:
+def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
     """Resend documents of TUBE by ids of TABLE.
 
     TABLE is schema.table. An id without a row is deleted at the sink. Put -- before negative ids.
@@ -55,7 +61,7 @@ def touch(
         else:
             count = admin.touch(connection, name, table, ids, database.schema)
     text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
-    tell(text, {"tube": name, "table": table, "touched": count}, as_json=as_json)
+    tell(text, {"tube": name, "table": table, "touched": count})
 
 
 @click.command()
@@ -65,16 +71,7 @@ def touch(
     "--for", "lasts", type=Duration(), help="End the pause automatically after, e.g., 90s, 10m, 2h, 1d."
 )
 @click.option("--reason", metavar="TEXT", help="Reason; `pytube status` shows it.")
-@click.option(
-    "--drain",
-    "--wait",
-    "wait",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Seconds to wait until nothing is in flight.",
-)
-@json_option
+@seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait until nothing is in flight.")
 @database_options()
 def pause(
     database: Database,
@@ -83,7 +80,6 @@ def pause(
     lasts: timedelta | None,
     reason: str | None,
     wait: float,
-    as_json: bool,
 ) -> None:
     """Pause delivery of a tube or one partition.
 
@@ -93,10 +89,10 @@ def pause(
     """
     with database.connect() as connection:
         admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
-        if not as_json:
+        if not wants_json():
             click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
         left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
-    if as_json:
+    if wants_json():
         print_json(
             {
                 "tube": name,
@@ -119,9 +115,8 @@ def pause(
 @click.command()
 @tube_argument()
 @partition_option
-@json_option
 @database_options()
-def resume(database: Database, name: str, partition: int | None, as_json: bool) -> None:
+def resume(database: Database, name: str, partition: int | None) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
     with database.connect() as connection:
         ended = admin.resume(connection, name, database.schema, partition=partition)
@@ -129,7 +124,7 @@ def resume(database: Database, name: str, partition: int | None, as_json: bool) 
     text = f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
     still = [{"partition": one.partition, "reason": one.reason} for one in left]
     value = {"tube": name, "partition": partition, "resumed": bool(ended), "still_paused": still}
-    tell(text, value, as_json=as_json)
+    tell(text, value)
     for one in left:
         click.echo(
             f"partition {one.partition} is still paused, {one.reason}: resume the whole tube", err=True
@@ -143,9 +138,8 @@ def _what(name: str, partition: int | None) -> str:
 @click.command()
 @tube_argument(is_required=False)
 @limit_option
-@json_option
 @database_options()
-def audit(database: Database, name: str | None, limit: int, as_json: bool) -> None:
+def audit(database: Database, name: str | None, limit: int) -> None:
     """List what operators did, newest first; dropped tubes included."""
     with database.connect() as connection:
         rows = admin.audit(connection, database.schema, name, and_some(limit))
@@ -157,7 +151,7 @@ def audit(database: Database, name: str | None, limit: int, as_json: bool) -> No
         "tube": "tube",
         "details": lambda row: orjson.dumps(row.details).decode(),
     }
-    print_table(table, rows, "no operator has done anything", as_json=as_json, limit=limit)
+    print_table(table, rows, "no operator has done anything", limit=limit)
 
 
 # --- documents that failed: `pytube park …` ---------------------------------------------------
@@ -197,22 +191,20 @@ _WHICH = options(
 @park.command("list")
 @_WHICH
 @limit_option
-@json_option
 @database_options()
-def list_(database: Database, limit: int, as_json: bool, **which: Any) -> None:
+def list_(database: Database, limit: int, **which: Any) -> None:
     """List parked documents with their errors."""
     with database.connect() as connection:
         rows = admin.list_parked(connection, Parking(**which), database.schema, and_some(limit))
-    print_table(_TABLE, rows, "nothing is parked", as_json=as_json, limit=limit)
+    print_table(_TABLE, rows, "nothing is parked", limit=limit)
 
 
 @park.command()
 @tube_argument()
 @key_argument()
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
-@json_option
 @database_options()
-def show(database: Database, name: str, key: str, shard: int | None, as_json: bool) -> None:
+def show(database: Database, name: str, key: str, shard: int | None) -> None:
     """Show a parked document: full error, and body if it was kept."""
     with database.connect() as connection:
         rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
@@ -229,30 +221,26 @@ def show(database: Database, name: str, key: str, shard: int | None, as_json: bo
             missing = "not kept"
         except UsageError:
             missing = "not shown: only tube_admin may see it"
-    if as_json:
-        print_json(asdict(rows[0]) | {"document": text})
-    else:
-        print_fields({**_TABLE, "document": lambda _: missing if text is None else text}, rows[0])
+    table: Table = {**_TABLE, "document": lambda _: missing if text is None else text}
+    print_fields(table, rows[0], asdict(rows[0]) | {"document": text})
 
 
 @park.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
-def retry(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
+def retry(database: Database, yes: bool, **which: Any) -> None:
     """Resend parked documents."""
-    _act(database, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes, as_json=as_json)
+    _act(database, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes)
 
 
 @park.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
-def discard(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
+def discard(database: Database, yes: bool, **which: Any) -> None:
     """Discard parked documents; the sink does not change."""
-    _act(database, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes, as_json=as_json)
+    _act(database, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes)
 
 
 def _act(
@@ -262,7 +250,6 @@ def _act(
     act: Callable[[psycopg.Connection, Parking, str, Seen], int],
     *,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Act on parked documents after a question; `verb`: as a command, and as a participle."""
     if parking.tube is None:
@@ -271,14 +258,14 @@ def _act(
         seen = admin.see_parked(connection, parking, database.schema)
         count = seen.count
         if not count:
-            tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0}, as_json=as_json)
+            tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0})
             return
         if not yes:
             rows = admin.list_parked(connection, parking, database.schema, PREVIEW)
             what = f"{say_count(count, 'parked document')} of tube {parking.tube}"
-            confirm_rows(verb[0], what, count, _TABLE, rows, as_json=as_json)
+            confirm_rows(verb[0], what, count, _TABLE, rows)
         acted = act(connection, parking, database.schema, seen)
     rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
     what = say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
     text = f"{what} {is_or_are(acted)} {verb[1]}{rest}"
-    tell(text, {"tube": parking.tube, verb[1]: acted}, as_json=as_json)
+    tell(text, {"tube": parking.tube, verb[1]: acted})

@@ -15,12 +15,12 @@ from pytube.cli.context import (
     confirm,
     confirm_rows,
     database_options,
-    json_option,
+    flag,
     limit_option,
     lock_option,
+    seconds_option,
     yes_option,
 )
-from pytube.cli.exits import NOT_WELL, first_signal
 from pytube.cli.output import (
     Table,
     and_some,
@@ -36,7 +36,9 @@ from pytube.cli.output import (
     shown,
     tell,
     terminal_width,
+    wants_json,
 )
+from pytube.cli.program import NOT_WELL, first_signal
 from pytube.cli.status import OUTBOX_TABLE, partition_json
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -69,14 +71,11 @@ _PARTITIONS = click.option(
     type=click.Choice(["text", "bytea"]),
     help="Type of message values; can't be changed later. [default: text]",
 )
-@json_option
 @database_options(opens=Outboxes)
-def create(
-    outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None, as_json: bool
-) -> None:
+def create(outboxes: Outboxes, name: str, partitions: int | None, value_type: str | None) -> None:
     """Create OUTBOX, or change its partitions."""
     before, now = outboxes.create(name, partitions, value_type)
-    _print_change("created", before, now, as_json=as_json)
+    _print_change("created", before, now)
 
 
 @outbox.command()
@@ -89,23 +88,16 @@ def create(
     help="Add a trigger to TABLE with which writers wake a sleeping worker. Without it, workers poll.",
 )
 @lock_option
-@json_option
 @database_options(opens=Outboxes)
 def adopt(
-    outboxes: Outboxes,
-    name: str,
-    table: str,
-    partitions: int | None,
-    wake: bool | None,
-    lock_timeout: float,
-    as_json: bool,
+    outboxes: Outboxes, name: str, table: str, partitions: int | None, wake: bool | None, lock_timeout: float
 ) -> None:
     """Create OUTBOX over TABLE, an existing goharvest table."""
     before, now = outboxes.adopt(name, table, partitions, wake=wake, limit=lock_timeout)
-    _print_change("adopted", before, now, as_json=as_json)
+    _print_change("adopted", before, now)
 
 
-def _print_change(made: str, before: OutboxSettings | None, now: OutboxSettings, *, as_json: bool) -> None:
+def _print_change(made: str, before: OutboxSettings | None, now: OutboxSettings) -> None:
     """What `create` or `adopt` has done; `made`: the word for an outbox that is new."""
     changes = [] if before is None else _changes(before, now)
     done = made if before is None else "changed" if changes else "unchanged"
@@ -115,7 +107,7 @@ def _print_change(made: str, before: OutboxSettings | None, now: OutboxSettings,
         text += f": table {now.tbl}, partitions {now.partitions}, values {now.value_type}; writers {wakes}"
     elif changes:
         text += f": {', '.join(changes)}"
-    tell(text, asdict(now) | {"done": done}, as_json=as_json)
+    tell(text, asdict(now) | {"done": done})
 
 
 def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
@@ -129,11 +121,10 @@ def _changes(before: OutboxSettings, now: OutboxSettings) -> list[str]:
 
 @outbox.command()
 @click.argument("name", metavar="OUTBOX")
-@click.option("--force", is_flag=True, help="Drop it even if records are queued or parked (deletes them).")
+@flag("--force", help="Drop it even if records are queued or parked (deletes them).")
 @yes_option
-@json_option
 @database_options(opens=Outboxes)
-def drop(outboxes: Outboxes, name: str, force: bool, yes: bool, as_json: bool) -> None:
+def drop(outboxes: Outboxes, name: str, force: bool, yes: bool) -> None:
     """Drop OUTBOX; an adopted table stays as it is.
 
     With --force, asks on a terminal.
@@ -142,13 +133,12 @@ def drop(outboxes: Outboxes, name: str, force: bool, yes: bool, as_json: bool) -
         confirm(f"drop outbox {name} with its queued and parked records?", yes=yes, forced=True)
     was = outboxes.drop(name, force=force)
     text = f"outbox {name} is dropped" + (f"; its table {was.tbl} stays" if was.adopted else "")
-    tell(text, asdict(was) | {"done": "dropped"}, as_json=as_json)
+    tell(text, asdict(was) | {"done": "dropped"})
 
 
 @outbox.command("list")
-@json_option
 @database_options(opens=Outboxes)
-def list_(outboxes: Outboxes, as_json: bool) -> None:
+def list_(outboxes: Outboxes) -> None:
     """List outboxes and their tables."""
     table: Table = {
         "outbox": "outbox",
@@ -158,14 +148,13 @@ def list_(outboxes: Outboxes, as_json: bool) -> None:
         "adopted": lambda row: "yes" if row.adopted else "no",
         "wakes workers": lambda row: "yes" if row.wakes else "no",
     }
-    print_table(table, outboxes.list(), _NONE, as_json=as_json)
+    print_table(table, outboxes.list(), _NONE)
 
 
 @outbox.command()
 @click.argument("name", metavar="[OUTBOX]", required=False)
-@json_option
 @database_options()
-def status(database: Database, name: str | None, as_json: bool) -> None:
+def status(database: Database, name: str | None) -> None:
     """Show backlog, lag, and leaders of outboxes.
 
     Lag is the age of the oldest queued record.
@@ -178,7 +167,7 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
     rows, unverified = sample.hosts[0].partitions, sample.hosts[0].unverified
     if name is not None and not rows:
         raise unknown_outbox(name)
-    if as_json:
+    if wants_json():
         print_json(
             [
                 partition_json(one)
@@ -194,31 +183,21 @@ def status(database: Database, name: str | None, as_json: bool) -> None:
 
 @outbox.command()
 @click.argument("name", metavar="OUTBOX")
-@json_option
 @database_options(opens=Outboxes)
-def acknowledge(outboxes: Outboxes, name: str, as_json: bool) -> None:
+def acknowledge(outboxes: Outboxes, name: str) -> None:
     """Stop reporting lost commits of OUTBOX after you checked it."""
     reasons = outboxes.acknowledge(name)
     text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
-    tell(text, {"outbox": name, "acknowledged": reasons}, as_json=as_json)
+    tell(text, {"outbox": name, "acknowledged": reasons})
 
 
 @outbox.command()
 @click.argument("name", metavar="OUTBOX")
 @click.option("--topic", required=True, help="The topic; `pytube outbox status` lists resting topics.")
-@click.option(
-    "--drain",
-    "--wait",
-    "wait",
-    type=click.FloatRange(min=0),
-    default=30.0,
-    show_default=True,
-    help="Seconds to wait for the leaders.",
-)
+@seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait for the leaders.")
 @yes_option
-@json_option
 @database_options(opens=Outboxes)
-def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_json: bool) -> None:
+def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool) -> None:
     """Park the records of OUTBOX for a topic that accepts nothing.
 
     The leaders park them, because they know which records are in flight. Records written later are sent,
@@ -234,7 +213,7 @@ def park(outboxes: Outboxes, name: str, topic: str, wait: float, yes: bool, as_j
     see = f"; see: pytube outbox parked list {name}" if count else ""
     told = f"records of outbox {name} for topic {topic} that are parked: {count}{see}"
     done = {"outbox": name, "topic": topic, "parked": count, "partitions_left": left}
-    tell(told, done, as_json=as_json)
+    tell(told, done)
     if left:
         click.echo(f"after {wait:g} s this is still to be done in {say_count(left, 'partition')}", err=True)
         click.get_current_context().exit(NOT_WELL)
@@ -264,16 +243,15 @@ def parked() -> None:
 @parked.command("list")
 @click.argument("name", metavar="[OUTBOX]", required=False)
 @limit_option
-@json_option
 @database_options(opens=Outboxes)
-def list_parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool) -> None:
+def list_parked(outboxes: Outboxes, name: str | None, limit: int) -> None:
     """List parked records with their errors, latest first.
 
     Later records of a held key wait behind its first one. They come last in the list.
     """
     rows = outboxes.parked(name, and_some(limit))
-    print_table(_PARKED, rows, "nothing is parked", as_json=as_json, limit=limit)
-    if as_json or not rows:
+    print_table(_PARKED, rows, "nothing is parked", limit=limit)
+    if wants_json() or not rows:
         return
     counts = outboxes.parked_counts(name)
     if counts.behind:
@@ -285,18 +263,14 @@ def list_parked(outboxes: Outboxes, name: str | None, limit: int, as_json: bool)
 @parked.command()
 @click.argument("name", metavar="OUTBOX")
 @click.argument("id_", metavar="ID", type=int)
-@json_option
 @database_options(opens=Outboxes)
-def show(outboxes: Outboxes, name: str, id_: int, as_json: bool) -> None:
+def show(outboxes: Outboxes, name: str, id_: int) -> None:
     """Show a parked record of OUTBOX: topic, key, and full error.
 
     The record itself stays in the outbox's table under this id.
     """
     (row,) = outboxes.parked_of(name, [id_])
-    if as_json:
-        print_json(row)
-    else:
-        print_fields(_PARKED, row)
+    print_fields(_PARKED, row)
 
 
 @parked.command()
@@ -304,17 +278,10 @@ def show(outboxes: Outboxes, name: str, id_: int, as_json: bool) -> None:
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--key", help="Only records with this partition key, or with this key if they have none.")
-@click.option("--all", "everything", is_flag=True, help="All parked records.")
-@json_option
+@flag("--all", "everything", help="All parked records.")
 @database_options(opens=Outboxes)
 def retry(
-    outboxes: Outboxes,
-    name: str,
-    ids: tuple[int, ...],
-    topic: str | None,
-    key: str | None,
-    everything: bool,
-    as_json: bool,
+    outboxes: Outboxes, name: str, ids: tuple[int, ...], topic: str | None, key: str | None, everything: bool
 ) -> None:
     """Resend parked records of OUTBOX, by ID or by the options.
 
@@ -328,7 +295,7 @@ def retry(
         outboxes.parked_of(name, ids)  # refuses ids that are not parked, before anything changes
     count = outboxes.retry(name, ids or None, topic=topic, key=key)
     text = f"{say_count(count, 'parked record')} of outbox {name} {is_or_are(count)} retried"
-    tell(text, {"outbox": name, "retried": count}, as_json=as_json)
+    tell(text, {"outbox": name, "retried": count})
 
 
 @parked.command()
@@ -336,11 +303,8 @@ def retry(
 @click.argument("ids", type=int, nargs=-1, metavar="[ID]...")
 @click.option("--topic", help="All failed records of this topic; records that wait behind them stay.")
 @yes_option
-@json_option
 @database_options(opens=Outboxes)
-def discard(
-    outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool, as_json: bool
-) -> None:
+def discard(outboxes: Outboxes, name: str, ids: Sequence[int], topic: str | None, yes: bool) -> None:
     """Discard parked records of OUTBOX: delete them without sending.
 
     Records that wait behind a discarded one are then sent.
@@ -352,11 +316,11 @@ def discard(
     rows = outboxes.parked_of(name, ids)
     if not yes:
         what = f"{say_count(len(rows), 'parked record')} of outbox {name}{_healthy(outboxes, rows, topic)}"
-        confirm_rows("discard", what, len(rows), _PARKED, rows[:PREVIEW], as_json=as_json)
+        confirm_rows("discard", what, len(rows), _PARKED, rows[:PREVIEW])
     count = outboxes.discard(name, ids)
     rest = "" if count >= len(rows) else f" of {len(rows)}; the others were retried or discarded meanwhile"
     text = f"parked records of outbox {name} that are discarded: {count}{rest}"
-    tell(text, {"outbox": name, "discarded": count}, as_json=as_json)
+    tell(text, {"outbox": name, "discarded": count})
 
 
 def _healthy(outboxes: Outboxes, rows: Sequence[Mapping[str, Any]], topic: str | None) -> str:
@@ -398,25 +362,15 @@ _READING: Table = {
     "--keys",
     type=click.IntRange(min=0),
     default=1000,
-    show_default=True,
     help="Number of different keys; 0 means messages without a key.",
 )
-@click.option(
-    "--size", type=click.IntRange(min=0), default=100, show_default=True, help="Size of a value in bytes."
-)
-@click.option(
-    "--headers",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Number of headers per message.",
-)
+@click.option("--size", type=click.IntRange(min=0), default=100, help="Size of a value in bytes.")
+@click.option("--headers", type=click.IntRange(min=0), default=0, help="Number of headers per message.")
 @click.option(
     "--duration",
     type=click.FloatRange(min=0, min_open=True),
     help="Seconds to run.  [default: until interrupted]",
 )
-@json_option
 @database_options()
 def pump(
     database: Database,
@@ -429,7 +383,6 @@ def pump(
     size: int,
     headers: int,
     duration: float | None,
-    as_json: bool,
 ) -> None:
     """Load-test OUTBOX with messages at a steady rate.
 
@@ -440,7 +393,7 @@ def pump(
     records, pace = planned(rate, transactions, batch)
     load = Load(topic or name, keys, size, headers, records, pace)
     stop = threading.Event()
-    with database.connect() as connection, first_signal(stop.set), _display(as_json=as_json) as show:
+    with database.connect() as connection, first_signal(stop.set), _display() as show:
         Outboxes(connection, database.schema)
         work = Pump(connection, name, load, database.schema)
         try:
@@ -450,9 +403,9 @@ def pump(
 
 
 @contextmanager
-def _display(*, as_json: bool) -> Iterator[Callable[[PumpReading], None]]:
+def _display() -> Iterator[Callable[[PumpReading], None]]:
     """What shows readings: one row that changes on a terminal, a line each in a pipe, or JSON."""
-    if as_json:
+    if wants_json():
         yield lambda reading: print_json(asdict(reading))
     elif is_terminal():
         with changing() as show:

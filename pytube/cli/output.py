@@ -109,14 +109,28 @@ def _share(done: int, total: int) -> str:
     return f"{min(done, total) * 100 // total}%"  # 100% means all
 
 
+_JSON = "pytube.cli.json"
+
+
+def keep_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    """Keep the option `--json` where `wants_json` finds it."""
+    context.meta[_JSON] = value
+
+
+def wants_json() -> bool:
+    """Whether the command that runs is to print JSON."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON))
+
+
 def print_json(value: Any) -> None:
     """One line of JSON."""
     click.echo(orjson.dumps(value, default=str).decode())
 
 
-def tell(text: str, value: Any, *, as_json: bool) -> None:
+def tell(text: str, value: Any) -> None:
     """Print a sentence, or the value as JSON."""
-    if as_json:
+    if wants_json():
         print_json(value)
     else:
         click.echo(text)
@@ -127,9 +141,7 @@ def and_some(limit: int) -> int:
     return min(limit + _COUNTED, _MOST)
 
 
-def print_table(
-    table: Table, rows: Sequence[Any], empty: str, *, as_json: bool = False, limit: int | None = None
-) -> None:
+def print_table(table: Table, rows: Sequence[Any], empty: str, *, limit: int | None = None) -> None:
     """Print rows, mappings or objects: as JSON, else for a terminal as `shown`, else as `lines`.
 
     Without rows, a terminal gets the sentence `empty`; elsewhere it goes to stderr, because it is not a row.
@@ -137,7 +149,7 @@ def print_table(
     """
     left = 0 if limit is None else len(rows) - limit
     rows = rows[:limit]
-    if as_json:
+    if wants_json():
         print_json(rows)  # which knows data classes
     elif is_terminal():
         click.echo("\n".join(shown(table, rows, terminal_width())) if rows else empty)
@@ -150,8 +162,11 @@ def print_table(
         click.echo(f"not shown: {number}; a larger --limit shows them", err=True)
 
 
-def print_fields(table: Table, row: Any) -> None:
-    """Print one row, a line for each field."""
+def print_fields(table: Table, row: Any, value: Any = None) -> None:
+    """Print one row, a line for each field; as JSON the row, or `value`."""
+    if wants_json():
+        print_json(row if value is None else value)
+        return
     for heading, cell in zip(table, _cells(table, row), strict=True):
         click.echo(f"{heading}: {_escaped(_text(cell))}")
 

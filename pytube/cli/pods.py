@@ -17,7 +17,6 @@ from pytube.cli.context import (
     config_of,
     confirm_rows,
     database_options,
-    json_option,
     key_argument,
     limit_option,
     options,
@@ -25,7 +24,16 @@ from pytube.cli.context import (
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import Table, and_some, is_terminal, key_shown, print_json, print_table, tell
+from pytube.cli.output import (
+    Table,
+    and_some,
+    is_terminal,
+    key_shown,
+    print_json,
+    print_table,
+    tell,
+    wants_json,
+)
 from pytube.config import Config
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -75,13 +83,12 @@ _WHICH = options(
 @pods.command("list")
 @_WHICH
 @limit_option
-@json_option
 @database_options()
-def list_(database: Database, limit: int, as_json: bool, **which: Any) -> None:
+def list_(database: Database, limit: int, **which: Any) -> None:
     """List queued pods in processing order."""
     with database.connect() as connection:
         rows = admin.list_pods(connection, Pods(**which), database.schema, and_some(limit))
-    print_table(_TABLE, rows, "no such pods are queued", as_json=as_json, limit=limit)
+    print_table(_TABLE, rows, "no such pods are queued", limit=limit)
 
 
 @pods.command()
@@ -89,23 +96,15 @@ def list_(database: Database, limit: int, as_json: bool, **which: Any) -> None:
 @key_argument(is_required=False)
 @click.option("--seq", type=int, metavar="SEQ", help="The pod with this seq, instead of all pods with KEY.")
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
-@json_option
 @database_options(configured=True)
-def show(
-    database: Database,
-    name: str,
-    seq: int | None,
-    key: str | None,
-    shard: int | None,
-    as_json: bool,
-) -> None:
+def show(database: Database, name: str, seq: int | None, key: str | None, shard: int | None) -> None:
     """Show pods with their documents at the source and at the sink."""
     if seq is None and key is None:
         raise UsageError("which pods? Give KEY or --seq")
     config = config_of(database, name)
     with database.connect() as connection:
         shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
-    if as_json:
+    if wants_json():
         print_json({"pods": shown.pods, "documents": [one.as_json() for one in shown.documents]})
         return
     print_table(_TABLE, shown.pods, "")
@@ -118,24 +117,22 @@ def show(
 @pods.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
-def retry(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
+def retry(database: Database, yes: bool, **which: Any) -> None:
     """Move pods to the end of the queue; skips pods in flight."""
-    _act(database, Pods(**which), ("retry", "retried"), admin.retry_pods, yes=yes, as_json=as_json)
+    _act(database, Pods(**which), ("retry", "retried"), admin.retry_pods, yes=yes)
 
 
 @pods.command()
 @_WHICH
 @yes_option
-@json_option
 @database_options()
-def discard(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
+def discard(database: Database, yes: bool, **which: Any) -> None:
     """Discard pods, or one --key in them, without sending.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
-    _act(database, Pods(**which), ("discard", "discarded"), admin.ack_pods, yes=yes, as_json=as_json)
+    _act(database, Pods(**which), ("discard", "discarded"), admin.ack_pods, yes=yes)
 
 
 @pods.command()
@@ -143,9 +140,8 @@ def discard(database: Database, yes: bool, as_json: bool, **which: Any) -> None:
 @partition_option
 @key_argument("Only this id.", is_required=False)
 @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
-@json_option
 @database_options()
-def reset(database: Database, name: str, as_json: bool, **which: Any) -> None:
+def reset(database: Database, name: str, **which: Any) -> None:
     """Reset attempt counts of failing keys and retry now.
 
     A worker keeps the counts of keys in flight until it is paused.
@@ -153,13 +149,13 @@ def reset(database: Database, name: str, as_json: bool, **which: Any) -> None:
     with database.connect() as connection:
         done = admin.reset_attempts(connection, name, database.schema, **which)
     text = f"the attempts of {say_count(done, 'key')} are reset"
-    tell(text, {"tube": name, "keys": done}, as_json=as_json)
+    tell(text, {"tube": name, "keys": done})
 
 
 @pods.command()
 @tube_argument()
 @click.option("--partition", type=click.IntRange(min=0), help="The partition, if the tube has several.")
-@database_options(configured=True)
+@database_options(configured=True, has_json=False)
 def step(database: Database, name: str, partition: int | None) -> None:
     """Step through a paused partition, asking before each document.
 
@@ -246,26 +242,21 @@ def _act(
     act: Callable[[psycopg.Connection, Pods, str], int],
     *,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Act on pods after a question; `verb`: as a command, and as a participle."""
     with database.connect() as connection:
         count = admin.count_pods(connection, chosen, database.schema)
         if not count.pods:
-            tell(
-                "no such pods are queued",
-                {"tube": chosen.tube, "key": chosen.key, verb[1]: 0},
-                as_json=as_json,
-            )
+            tell("no such pods are queued", {"tube": chosen.tube, "key": chosen.key, verb[1]: 0})
             return
         if not yes:
             rows = admin.list_pods(connection, chosen, database.schema, PREVIEW)
             what = _what(chosen, count)
-            confirm_rows(verb[0], what, count.pods, _TABLE, rows, as_json=as_json)
+            confirm_rows(verb[0], what, count.pods, _TABLE, rows)
         done = act(connection, chosen, database.schema)
     what = "" if chosen.key is None else f"key {chosen.key} in "
     text = f"{what}{say_count(done, 'pod')} {is_or_are(done)} {verb[1]}"
-    tell(text, {"tube": chosen.tube, "key": chosen.key, verb[1]: done}, as_json=as_json)
+    tell(text, {"tube": chosen.tube, "key": chosen.key, verb[1]: done})
 
 
 def _what(chosen: Pods, count: PodsCount) -> str:

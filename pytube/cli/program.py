@@ -1,4 +1,4 @@
-"""The program: global options, its commands, and how an error ends it.
+"""The program: global options, its commands with examples of each, and how an error ends it.
 
 An error is one sentence on stderr, and an exit code that means something.
 """
@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 from click.core import ParameterSource
 
 import pytube
-from pytube.cli.examples import show_examples
-from pytube.cli.exits import EPILOG, READER_GONE, ending
+from pytube.errors import page as address
 
 if TYPE_CHECKING:
     from pytube.config import Config
@@ -46,7 +48,7 @@ GROUPS = {
     "Look": {
         "status": ("status", "Show backlog, lag, and leaders."),
         "top": ("status", "Watch tubes, partitions, and workers on a terminal."),
-        "web": ("web", "Show the fleet in a browser."),
+        "web": ("worker", "Show the fleet in a browser."),
         "doctor": ("installation", "Check everything a worker needs and suggest fixes."),
         "explain": ("verify", "Show whether a key is queued, in flight, parked, or delivered."),
         "audit": ("operators", "List what operators did, newest first; dropped tubes included."),
@@ -60,7 +62,7 @@ GROUPS = {
         "backfill": ("backfill", "Resend every row, then delete orphaned documents."),
         "verify": ("verify", "Compare a tube's sink with the source."),
         "wait": ("verify", "Wait until committed changes are at the sink."),
-        "reindex": ("reindex", "Build a new index while the old one serves, then switch."),
+        "reindex": ("sink", "Build a new index while the old one serves, then switch."),
         "sink": ("sink", "Check a tube's sink, or accept it as complete."),
     },
     "Outbox": {
@@ -73,6 +75,109 @@ GROUPS = {
 """The commands by heading: the module of each in this package, and its summary. `--help` and `--version` load
 no module: to import all of them takes half a second and more."""
 COMMANDS = {name: command for commands in GROUPS.values() for name, command in commands.items()}
+
+EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "apply": ("documents.md#what-apply-does", ("", "orders --backfill --yes")),
+    "audit": ("operate.md#audit", ("", "es-live --limit 20")),
+    "backfill cancel": ("backfill.md#run-one", ("es-live", "es-live --table public.orders")),
+    "backfill pause": ("backfill.md#run-one", ("es-live", "es-live --table public.orders")),
+    "backfill resume": ("backfill.md#run-one", ("es-live", "es-live --rate 2000 --wait")),
+    "backfill start": (
+        "backfill.md#run-one",
+        ("es-live --wait", "es-live --in-worker"),
+    ),
+    "backfill status": ("backfill.md#what-the-numbers-mean", ("", "es-live --json")),
+    "config show": ("configuration.md", ("", "--json")),
+    "demo": ("index.md", ("", "--outbox --seconds 20")),
+    "dev": ("cli.md", ("postgres", "opensearch --port 9201")),
+    "doctor": ("monitor.md#doctor", ("", "--json")),
+    "document from-pgsync": (
+        "documents.md#coming-from-pgsync",
+        ("schema.json",),
+    ),
+    "document show": ("documents.md#what-plan-shows", ("orders", "orders 7")),
+    "explain": ("verify.md#explain", ("es-live 7", "es-live 7 --table public.orders")),
+    "install": ("install.md#install-the-sql", ("", "--roles shop")),
+    "outbox acknowledge": ("outbox.md#watch-and-repair", ("events",)),
+    "outbox adopt": ("outbox.md#adopt-a-table-of-goharvests", ("events public.outbox --partitions 6",)),
+    "outbox create": ("outbox.md#the-table", ("events", "events --partitions 6 --value-type bytea")),
+    "outbox parked discard": (
+        "outbox.md#watch-and-repair",
+        ("events 17 18", "events --topic orders --yes"),
+    ),
+    "outbox drop": ("outbox.md#the-table", ("events", "events --force")),
+    "outbox list": ("outbox.md#watch-and-repair", ("", "--json")),
+    "outbox park": ("outbox.md#watch-and-repair", ("events --topic orders",)),
+    "outbox parked list": ("outbox.md#watch-and-repair", ("", "events --limit 20")),
+    "outbox pump": (
+        "outbox.md#generate-load",
+        ("events --rate 500 --duration 60", "events --keys 10"),
+    ),
+    "outbox parked retry": ("outbox.md#watch-and-repair", ("events 17", "events --all")),
+    "outbox parked show": ("outbox.md#watch-and-repair", ("events 17",)),
+    "outbox status": ("outbox.md#watch-and-repair", ("", "events --json")),
+    "park discard": ("operate.md#parked-documents", ("es-live --key 7", "es-live --older-than 7d --yes")),
+    "park list": ("operate.md#parked-documents", ("", "es-live --error mapping --limit 20")),
+    "park retry": ("operate.md#parked-documents", ("es-live", "es-live --error mapping --yes")),
+    "park show": ("operate.md#parked-documents", ("es-live 7",)),
+    "pause": (
+        "operate.md#pause-and-resume",
+        ("es-live --reason 'new mapping'", "es-live --partition 2 --for 10m"),
+    ),
+    "plan": ("documents.md#what-plan-shows", ("", "orders --json")),
+    "pods discard": (
+        "operate.md#inspect-and-change-pods",
+        ("es-live --key 7", "es-live --from 100 --to 200 --yes"),
+    ),
+    "pods list": ("operate.md#inspect-and-change-pods", ("es-live", "es-live --partition 2 --key 7")),
+    "pods reset": ("operate.md#inspect-and-change-pods", ("es-live", "es-live --key 7")),
+    "pods retry": ("operate.md#inspect-and-change-pods", ("es-live --partition 2", "es-live --key 7")),
+    "pods show": ("operate.md#inspect-and-change-pods", ("es-live --seq 100", "es-live 7")),
+    "pods step": ("operate.md#inspect-and-change-pods", ("es-live --partition 2",)),
+    "reindex abandon": ("reindex.md#go-back-or-give-up", ("es-live",)),
+    "reindex compare": ("reindex.md#step-by-step", ("es-live",)),
+    "reindex finish": ("reindex.md#step-by-step", ("es-live",)),
+    "reindex start": ("reindex.md#step-by-step", ("es-live --wait",)),
+    "reindex status": ("reindex.md#step-by-step", ("es-live", "es-live --json")),
+    "reindex switch": ("reindex.md#step-by-step", ("es-live", "es-live --back")),
+    "resume": ("operate.md#pause-and-resume", ("es-live", "es-live --partition 2")),
+    "sink accept": ("sinks.md#a-sink-that-was-emptied", ("es-live",)),
+    "sink check": ("sinks.md#trying-a-sink", ("es-live",)),
+    "spark backfill": ("spark.md#backfill", ("es-live --table public.orders --cores 8",)),
+    "spark fanout": (
+        "spark.md#fan-out",
+        ("es-live --query 'SELECT id FROM orders WHERE total > 100' --job big-orders",),
+    ),
+    "spark jobs": ("spark.md#when-something-fails", ("", "--json")),
+    "spark reconcile": (
+        "spark.md#reconcile",
+        ("--source public.orders --sink es-live.jsonl --tube es-live",),
+    ),
+    "spark touch": ("spark.md#fan-out", ("es-live --input ids.parquet --format parquet",)),
+    "status": ("monitor.md#doctor", ("", "es-live --watch")),
+    "top": ("monitor.md#top", ("", "--interval 2")),
+    "touch": ("operate.md#parked-documents", ("es-live public.orders 7 8", "es-live public.orders -- -1")),
+    "tube acknowledge": ("verify.md#copies-that-are-to-be-verified", ("es-live",)),
+    "tube attach": (
+        "attach.md",
+        ("es-live public.orders --shards 16", "es-live public.items --id-col order_id"),
+    ),
+    "tube create": (
+        "attach.md",
+        ("es-live --partitions 4", "es-live --keys uuid"),
+    ),
+    "tube detach": ("attach.md#options", ("es-live public.items",)),
+    "tube drop": ("operate.md#uninstall", ("es-live", "es-live --force")),
+    "tube list": ("attach.md", ("", "--json")),
+    "tube rebase": ("runbook.md#restore-from-a-backup", ("es-live --epoch 41",)),
+    "uninstall": ("operate.md#uninstall", ("", "--force")),
+    "upgrade": ("upgrade.md", ("",)),
+    "verify": ("verify.md#verify", ("es-live", "es-live --sample 1% --repair")),
+    "wait": ("verify.md#wait", ("es-live", "es-live orders --timeout 10")),
+    "web": ("monitor.md#pages-for-a-browser", ("", "--listen 127.0.0.1:8080 --token-file token")),
+    "worker": ("deploy.md#run-a-worker", ("", "--tube es-live --watch")),
+}
+"""By the words of a command: a page with its section, and arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +208,26 @@ class Settings:
         return True
 
 
+def show_examples(words: str, command: click.Command) -> None:
+    """Have the help of a command, or of all in a group, show defaults, and end with their examples."""
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            show_examples(f"{words} {name}", inner)
+        return
+    for option in command.params:
+        if not isinstance(option, click.Option):
+            continue
+        option.show_default = isinstance(option.default, str | int | float) and not option.is_flag
+        # click would show the type, such as INTEGER RANGE.
+        is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+        if option.metavar is None and is_number:
+            option.metavar = "SECONDS" if "econds" in (option.help or "") else "N"
+    if words in EXAMPLES:
+        page, calls = EXAMPLES[words]
+        lines = "\n".join(f"  pytube {words} {arguments}".rstrip() for arguments in calls)
+        command.epilog = f"\b\nExamples:\n{lines}\n\nMore: {address(page)}"
+
+
 class Later(click.Command):
     """A command whose module is not loaded yet."""
 
@@ -117,6 +242,137 @@ class Later(click.Command):
         show_examples(str(self.name), command)
         return command
 
+
+# --- how a command ends -----------------------------------------------------------------------------
+
+NOT_WELL: Final = 1
+REFUSED: Final = 2
+FAILED: Final = 3
+INTERNAL: Final = 70
+"""`EX_SOFTWARE` of sysexits.h."""
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+READER_GONE: Final = 141
+
+EXIT_CODES: Final[dict[str, tuple[str, str]]] = {
+    "0": ("done", "done; a check: equal, well, or delivered"),
+    "1": (
+        "the answer is no: it differs, fails a check, or did not finish in time",
+        """`verify`, `reindex compare`, `reindex switch`, `spark reconcile`, `demo`: the copy differs;
+        `doctor`, `sink check`: a check fails; `wait`: a timeout, or parked keys; `apply --wait`: a timeout,
+        or no worker; `pause`, `outbox park`: still in flight after `--drain`""",
+    ),
+    "2": (
+        "usage, configuration, or permission error; nothing was changed",
+        """wrong arguments or configuration, or a missing right; nothing was changed. `backfill start`
+        and `resume`: also if the backfill failed, or was canceled or superseded""",
+    ),
+    "3": (
+        "Postgres, Kafka, or a sink is not available, or failed; try again",
+        "Postgres, Kafka, or a sink is not available, is busy (a lock), or failed; try again",
+    ),
+    "4": (
+        "the installed SQL does not match this version",
+        "the installed SQL doesn't match this version; the message names the command to run",
+    ),
+    "70": (
+        "internal error; rerun with --debug and report it",
+        "internal error; rerun with `--debug`, and report it",
+    ),
+    "130, 143": (
+        "interrupted by SIGINT or SIGTERM, or you answered no; a worker: by a second signal",
+        """interrupted by SIGINT or SIGTERM, or you answered no to a question. A worker: ended at once by a
+        second signal""",
+    ),
+    "141": ("the reader of the output is gone", "the reader of the output is gone, as `head` is"),
+}
+"""Each exit code: the line of `pytube --help`, and the cell of the table in docs/cli.md, see `exit_codes`."""
+
+EPILOG: Final = "\b\nExit codes:\n" + "\n".join(
+    f"  {code}  {short}" for code, (short, _) in EXIT_CODES.items()
+)
+"""The end of `pytube --help`."""
+
+
+def exit_codes() -> list[tuple[str, str]]:
+    """The rows of the table in docs/cli.md."""
+    return [(code, " ".join(cell.split())) for code, (_, cell) in EXIT_CODES.items()]
+
+
+@contextmanager
+def first_signal(act: Callable[[], object]) -> Iterator[list[int]]:
+    """The first SIGINT or SIGTERM calls `act`, a second one ends the process at once; yields the received."""
+    received: list[int] = []
+
+    def on_signal(number: int, _: object) -> None:
+        if received:
+            os._exit(128 + number)
+        received.append(number)
+        act()
+
+    # Only a main thread may, and tests call commands in others.
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, on_signal) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupted(code: int, more: str = "") -> NoReturn:
+    """End the command as a signal asks for; `more` continues the sentence."""
+    click.echo(f"pytube: interrupted{more}", err=True)
+    click.get_current_context().exit(code)
+
+
+def ending(error: BaseException, context: click.Context) -> tuple[str, int]:
+    """The sentence and the exit code for an error."""
+    match error:
+        case KeyboardInterrupt():
+            return "interrupted", INTERRUPTED
+        case click.Abort() if isinstance(error.__context__, EOFError):
+            return "a question needs an answer, and stdin has none; --yes answers it", REFUSED
+        case click.Abort():
+            return "interrupted", INTERRUPTED
+    return _ending_of_ours(error, context)
+
+
+def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, int]:
+    import psycopg
+
+    from pytube.cli.context import Asked
+    from pytube.cli.rights import refusal
+    from pytube.db.errors import describe
+    from pytube.errors import PytubeError
+
+    if (refused := refusal(error, Asked.of(context))) is not None:
+        return refused, REFUSED
+    match error:
+        case PytubeError():
+            return f"{error}{_more(type(error))}", error.exit_code
+        case psycopg.Error():
+            # Class 22 is about a value and class 42 about the statement: a retry would fail again.
+            asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
+            return f"Postgres refused: {describe(error)}", REFUSED if asked_wrongly else FAILED
+        case _:
+            return (
+                f"internal error ({type(error).__name__}: {error}); rerun with --debug and report it",
+                INTERNAL,
+            )
+
+
+def _more(kind: type[Exception]) -> str:
+    """The section of the reference; none for kinds that say no more than the message."""
+    from pytube import errors
+
+    general = (errors.PytubeError, errors.ConfigError, errors.UsageError)
+    has_section = kind not in general and getattr(errors, kind.__name__, None) is kind
+    return f"; more: {errors.page(f'errors.md#{kind.__name__.lower()}')}" if has_section else ""
+
+
+# --- the program --------------------------------------------------------------------------------------
 
 _OF_THE_PROGRAM = {"--config": 1, "--log-level": 1, "--log-format": 1, "--debug": 0}
 _OF_COMMANDS = {"--dsn": 1, "--schema": 1, "--host": 1}

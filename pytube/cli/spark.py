@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import current_settings, database_options, json_option, tube_argument
-from pytube.cli.exits import NOT_WELL
-from pytube.cli.output import Table, print_json, print_table, progress_meter, tell
+from pytube.cli.context import current_settings, database_options, flag, tube_argument
+from pytube.cli.output import Table, print_json, print_table, progress_meter, tell, wants_json
+from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UsageError, how_to_install
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("parquet", "json", "csv", "orc")
 
-_ID = click.option(
-    "--id", "key", default="id", show_default=True, metavar="COLUMN", help="Column with the ids."
-)
+_ID = click.option("--id", "key", default="id", metavar="COLUMN", help="Column with the ids.")
 _RELATION = click.option(
     "--relation",
     metavar="TABLE[.COLUMN]",
@@ -46,11 +44,7 @@ _JOB = click.option(
     "[default: a new name]",
 )
 _OP = click.option(
-    "--op",
-    type=click.Choice(list("IUDTB")),
-    default="T",
-    show_default=True,
-    help="Priority of the pods; B is low.",
+    "--op", type=click.Choice(list("IUDTB")), default="T", help="Priority of the pods; B is low."
 )
 
 _EVERY = 1.0
@@ -65,17 +59,15 @@ def spark() -> None:
 def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of a database and of a Spark session, which `session` starts."""
 
-    @click.option("--cores", default="*", show_default=True, metavar="N", help="Number of parallel tasks.")
+    @click.option("--cores", default="*", metavar="N", help="Number of parallel tasks.")
     @click.option(
         "--connections",
         "max_connections",
         type=click.IntRange(min=1),
         default=4,
-        show_default=True,
         help="Number of connections to the database.",
     )
     @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
-    @json_option
     @database_options()
     @functools.wraps(command)
     def wrapper(*arguments: Any, cores: str, conf: tuple[str, ...], **options: Any) -> Any:
@@ -101,14 +93,7 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--input", "path", required=True, metavar="PATH", help="A file or directory that Spark can read."
 )
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(_FORMATS),
-    default="parquet",
-    show_default=True,
-    help="Format of the files.",
-)
+@click.option("--format", "kind", type=click.Choice(_FORMATS), default="parquet", help="Format of the files.")
 @_ID
 @click.option(
     "--shard", metavar="COLUMN|N", help="Shard of the ids. [default: that of the only attached table]"
@@ -116,7 +101,7 @@ def _spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_OP
 @_RELATION
 @_JOB
-@click.option("--staged", is_flag=True, help="Make all of them visible at once, at the end.")
+@flag("--staged", help="Make all of them visible at once, at the end.")
 @_spark_options
 def touch(
     database: Database,
@@ -127,7 +112,6 @@ def touch(
     key: str,
     shard: str | None,
     staged: bool,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Resend the ids in files."""
@@ -135,7 +119,7 @@ def touch(
 
     check_path(path)
     texts = () if has_numbers(database, tubes, options["relation"]) else (key,)
-    with showing_progress(database, options["job_id"], as_json=as_json):
+    with showing_progress(database, options["job_id"]):
         df = read(session(), kind, path, texts)
         done = of_spark.touch(
             df,
@@ -146,16 +130,14 @@ def touch(
             publish="staged" if staged else "direct",
             **options,
         )
-    tell_touched(done, as_json=as_json)
+    tell_touched(done)
 
 
 @spark.command()
 @tube_argument("tubes", several=True)
 @click.option("--query", required=True, metavar="SQL", help="A SELECT whose first column is the id.")
-@click.option("--shard", type=click.IntRange(min=0), default=0, show_default=True, help="Shard of the ids.")
-@click.option(
-    "--ranges", type=click.IntRange(min=1), default=32, show_default=True, help="Number of id ranges."
-)
+@click.option("--shard", type=click.IntRange(min=0), default=0, help="Shard of the ids.")
+@click.option("--ranges", type=click.IntRange(min=1), default=32, help="Number of id ranges.")
 @_OP
 @_RELATION
 @_JOB
@@ -165,37 +147,29 @@ def fanout(
     session: Callable[[], SparkSession],
     tubes: tuple[str, ...],
     query: str,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Resend the ids of a query, several ranges in parallel."""
     from pytube import spark as of_spark
 
     has_numbers(database, tubes, options["relation"])  # that is: they are there
-    with showing_progress(database, options["job_id"], as_json=as_json):
+    with showing_progress(database, options["job_id"]):
         done = of_spark.fanout_sql(session(), query, tubes=tubes, dsn=host_of(database), **options)
-    tell_touched(done, as_json=as_json)
+    tell_touched(done)
 
 
 @spark.command()
 @tube_argument("tube")
 @click.option("--table", required=True, metavar="TABLE", help="Table to backfill, as schema.table.")
 @click.option("--order-col", metavar="COLUMN", help="Resend in roughly this order. [default: the id column]")
-@click.option(
-    "--ranges", type=click.IntRange(min=1), default=64, show_default=True, help="Number of id ranges."
-)
+@click.option("--ranges", type=click.IntRange(min=1), default=64, help="Number of id ranges.")
 @click.option(
     "--backlog", type=click.IntRange(min=1), help="Pause while this many backfill pods wait in the tube."
 )
-@click.option("--supersede", is_flag=True, help="Replace a backfill of the table that is in progress.")
+@flag("--supersede", help="Replace a backfill of the table that is in progress.")
 @_spark_options
 def backfill(
-    database: Database,
-    session: Callable[[], SparkSession],
-    tube: str,
-    table: str,
-    as_json: bool,
-    **options: Any,
+    database: Database, session: Callable[[], SparkSession], tube: str, table: str, **options: Any
 ) -> None:
     """Backfill a table, several ranges in parallel; resumable.
 
@@ -206,7 +180,7 @@ def backfill(
     has_numbers(database, [tube])
     check_table(database, table)
     job: list[str] = []
-    with showing_progress(database, job, as_json=as_json):
+    with showing_progress(database, job):
         done = of_spark.backfill(
             session(),
             tube,
@@ -219,7 +193,6 @@ def backfill(
         f"backfill {', '.join(map(str, done.backfill_ids))}: {say_count(done.rows, 'row')} "
         f"{is_or_are(done.rows)} in the tube, in {done.seconds:.1f} s",
         {"backfill_ids": done.backfill_ids, "rows": done.rows, "seconds": done.seconds},
-        as_json=as_json,
     )
 
 
@@ -271,7 +244,6 @@ def reconcile(
     tubes: tuple[str, ...],
     job_id: str | None,
     max_connections: int,
-    as_json: bool,
 ) -> None:
     """Compare a table with a sink's content; resend differences.
 
@@ -304,7 +276,7 @@ def reconcile(
             max_connections=max_connections,
             **named,
         )
-    if as_json:
+    if wants_json():
         counts = {name: getattr(found, name) for name in ("source", "sink", "missing", "extra", "different")}
         print_json(
             counts | {"touched": found.touched.ids if found.touched else 0, "examples": found.examples}
@@ -318,9 +290,8 @@ def reconcile(
 
 
 @spark.command()
-@json_option
 @database_options()
-def jobs(database: Database, as_json: bool) -> None:
+def jobs(database: Database) -> None:
     """Show Spark jobs, newest first."""
     with database.connect() as connection:
         rows = all_jobs(connection, database.schema)
@@ -332,7 +303,7 @@ def jobs(database: Database, as_json: bool) -> None:
         "of": "units",
         "ids": "ids",
     }
-    print_table(table, rows, "there was no job yet", as_json=as_json)
+    print_table(table, rows, "there was no job yet")
 
 
 # --- shared by them: a session, files, and the progress of a job ----------------------------
@@ -417,9 +388,9 @@ def read_sink(
     return read(session, kind or "json", path, texts)
 
 
-def tell_touched(done: Any, *, as_json: bool) -> None:
+def tell_touched(done: Any) -> None:
     """Print the result of a fan-out."""
-    if as_json:
+    if wants_json():
         names = ("job_id", "rows", "ids", "pods", "units", "seconds")
         print_json({name: getattr(done, name) for name in names})
     elif done.units == 0:
@@ -433,9 +404,9 @@ def _made(done: Any) -> str:
 
 
 @contextmanager
-def showing_progress(database: Database, job: str | list[str] | None, *, as_json: bool) -> Iterator[None]:
+def showing_progress(database: Database, job: str | list[str] | None) -> Iterator[None]:
     """Meanwhile, show how far a job is."""
-    if as_json or job is None:
+    if wants_json() or job is None:
         yield
         return
     over = threading.Event()

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 import pytube
-from pytube.cli.context import database_options, json_option, tube_argument
+from pytube.cli.context import database_options, flag, tube_argument
 from pytube.cli.output import (
     Table,
     changing,
@@ -27,6 +27,7 @@ from pytube.cli.output import (
     seconds,
     shown,
     terminal_width,
+    wants_json,
 )
 from pytube.counts import printable
 from pytube.db.database import Database
@@ -96,30 +97,15 @@ _NO_WORKER = "no worker is there; start one with: pytube worker"
 
 @click.command()
 @tube_argument(is_required=False)
-@click.option(
-    "--watch",
-    is_flag=True,
-    help="Refresh until interrupted; prints lines without a terminal or with --json.",
-)
+@flag("--watch", help="Refresh until interrupted; prints lines without a terminal or with --json.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=1.0,
-    show_default=True,
     help="Seconds between readings; longer if a reading is slow.",
 )
-@click.option(
-    "--prometheus",
-    is_flag=True,
-    help="Print fleet metrics in Prometheus text format, for a textfile collector.",
-)
-@click.option(
-    "--fleet",
-    "fleet_view",
-    is_flag=True,
-    help="Show workers instead of partitions: what each leads, and conflicts.",
-)
-@json_option
+@flag("--prometheus", help="Print fleet metrics in Prometheus text format, for a textfile collector.")
+@flag("--fleet", "fleet_view", help="Show workers instead of partitions: what each leads, and conflicts.")
 @database_options(several=True)
 def status(
     databases: Sequence[Database],
@@ -128,7 +114,6 @@ def status(
     interval: float,
     prometheus: bool,
     fleet_view: bool,
-    as_json: bool,
 ) -> None:
     """Show backlog, lag, and leaders.
 
@@ -136,7 +121,7 @@ def status(
     --json has more detail, for tubes only, as have the lines of --watch; for outboxes, use `pytube outbox
     status --json`. Reads all configured hosts unless --host names one; exits with 3 if one of them is down.
     """
-    if prometheus and (watch or as_json):
+    if prometheus and (watch or wants_json()):
         raise UsageError("--prometheus prints once, in its own format; leave --watch and --json out")
     if fleet_view and (prometheus or watch or name is not None):
         raise UsageError(
@@ -147,18 +132,18 @@ def status(
         return
     with closing(FleetWatcher(databases, "pytube cli", exact=not fleet_view)) as watcher:
         if watch:
-            show = _lines_as_json if as_json else _live_table() if is_terminal() else _lines(databases)
+            show = _lines_as_json if wants_json() else _live_table() if is_terminal() else _lines(databases)
             with suppress(KeyboardInterrupt):
                 _watch(watcher, name, interval, show)
             return
         sample = _of(watcher.sample(), name)
-        if not (fleet_view or as_json) and any(queue.is_behind for queue in sample.queues):
+        if not (fleet_view or wants_json()) and any(queue.is_behind for queue in sample.queues):
             time.sleep(PACE_LOOK)  # one look shows the age, and two show whether it catches up
             sample = _of(watcher.sample(), name)
     if fleet_view:
-        _print_workers(sample, as_json=as_json)
+        _print_workers(sample)
     else:
-        _print_once(sample, as_json=as_json)
+        _print_once(sample)
     if sample.down:
         click.get_current_context().exit(DatabaseUnavailable.exit_code)
 
@@ -196,9 +181,9 @@ def _of(sample: FleetSample, tube: str | None) -> FleetSample:
 # --- partitions -----------------------------------------------------------------------------------
 
 
-def _print_once(sample: FleetSample, *, as_json: bool) -> None:
+def _print_once(sample: FleetSample) -> None:
     rows, outboxes = _by_kind(sample)
-    if as_json:
+    if wants_json():
         print_json(_json(sample))
     else:
         if rows or not outboxes:
@@ -207,8 +192,8 @@ def _print_once(sample: FleetSample, *, as_json: bool) -> None:
             if rows:
                 click.echo()
             print_table(_of_hosts(OUTBOX_TABLE, sample), outboxes, "")
-    for line in _brief(sample) if as_json else _remarks(sample):
-        click.echo(line, err=as_json or not is_terminal())  # no line of the table
+    for line in _brief(sample) if wants_json() else _remarks(sample):
+        click.echo(line, err=wants_json() or not is_terminal())  # no line of the table
 
 
 def _watch(
@@ -314,11 +299,11 @@ def _remarks(sample: FleetSample) -> list[str]:
 # --- worker processes -----------------------------------------------------------------------------
 
 
-def _print_workers(sample: FleetSample, *, as_json: bool) -> None:
+def _print_workers(sample: FleetSample) -> None:
     """A row for each worker process, and a line for each disagreement."""
     found = disagreements(sample, pytube.__version__)
     unread = [*down_lines(sample), *sample.not_read]
-    if as_json:
+    if wants_json():
         workers = [_worker_json(worker) for worker in sample.workers]
         print_json({"workers": workers, "disagreements": [asdict(one) for one in found], "not_read": unread})
         return
@@ -338,14 +323,8 @@ def _worker_json(worker: Worker) -> dict[str, Any]:
 
 
 @click.command()
-@click.option(
-    "--interval",
-    type=click.FloatRange(min=0.2),
-    default=1.0,
-    show_default=True,
-    help="Seconds between samples.",
-)
-@database_options(several=True)
+@click.option("--interval", type=click.FloatRange(min=0.2), default=1.0, help="Seconds between samples.")
+@database_options(several=True, has_json=False)
 def top(databases: Sequence[Database], interval: float) -> None:
     """Watch tubes, partitions, and workers on a terminal.
 

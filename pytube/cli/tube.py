@@ -8,14 +8,7 @@ from typing import Any
 
 import click
 
-from pytube.cli.context import (
-    confirm,
-    database_options,
-    json_option,
-    lock_option,
-    tube_argument,
-    yes_option,
-)
+from pytube.cli.context import confirm, database_options, flag, lock_option, tube_argument, yes_option
 from pytube.cli.output import print_table, tell
 from pytube.model import KeyType
 from pytube.tubes.admin import AttachResult, Tubes, TubeSettings
@@ -44,16 +37,8 @@ _TUBE = tube_argument()
     type=click.Choice([keys.value for keys in KeyType]),
     help="Type of the ids; can't be changed later. bigint includes smaller integers. [default: bigint]",
 )
-@json_option
 @database_options(opens=Tubes)
-def create(
-    tubes: Tubes,
-    name: str,
-    partitions: int | None,
-    predicate: str | None,
-    keys: str | None,
-    as_json: bool,
-) -> None:
+def create(tubes: Tubes, name: str, partitions: int | None, predicate: str | None, keys: str | None) -> None:
     """Create TUBE, or update only the given options."""
     before, now = tubes.create(name, partitions, predicate, None if keys is None else KeyType(keys))
     changes = [] if before is None else _changes(before, now)
@@ -63,7 +48,7 @@ def create(
         text += f": partitions {now.partitions}, keys {now.key_type}"
     elif changes:
         text += f": {', '.join(changes)}"
-    tell(text, {"tube": name} | asdict(now) | {"done": done}, as_json=as_json)
+    tell(text, {"tube": name} | asdict(now) | {"done": done})
 
 
 def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
@@ -83,23 +68,17 @@ def _changes(before: TubeSettings, now: TubeSettings) -> list[str]:
     required=True,
     help="Highest epoch at the sink, from the event `sink_ahead`.",
 )
-@json_option
 @database_options(opens=Tubes)
-def rebase(tubes: Tubes, name: str, epoch: int, as_json: bool) -> None:
+def rebase(tubes: Tubes, name: str, epoch: int) -> None:
     """Raise epochs of TUBE above EPOCH after a restore."""
     issued = tubes.rebase(name, epoch)
-    tell(
-        f"new terms of tube {name} begin above epoch {issued}",
-        {"tube": name, "epoch": issued},
-        as_json=as_json,
-    )
+    tell(f"new terms of tube {name} begin above epoch {issued}", {"tube": name, "epoch": issued})
 
 
 @tube.command()
 @_TUBE
-@json_option
 @database_options(opens=Tubes)
-def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
+def acknowledge(tubes: Tubes, name: str) -> None:
     """Stop reporting that TUBE must be verified.
 
     A full `pytube verify` that finds no difference, or a backfill of all tables, ends the report
@@ -107,20 +86,15 @@ def acknowledge(tubes: Tubes, name: str, as_json: bool) -> None:
     """
     reasons = tubes.acknowledge(name)
     text = f"{name} is no longer reported" if reasons else f"nothing was reported of {name}"
-    tell(text, {"tube": name, "acknowledged": reasons}, as_json=as_json)
+    tell(text, {"tube": name, "acknowledged": reasons})
 
 
 @tube.command()
 @_TUBE
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Drop it even if tables are attached or changes are queued or parked (deletes them).",
-)
+@flag("--force", help="Drop it even if tables are attached or changes are queued or parked (deletes them).")
 @yes_option
-@json_option
 @database_options(opens=Tubes)
-def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None:
+def drop(tubes: Tubes, name: str, force: bool, yes: bool) -> None:
     """Drop TUBE.
 
     With --force, asks on a terminal.
@@ -133,7 +107,7 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None
             forced=True,
         )
     tubes.drop(name, force=force)
-    tell(f"tube {name} is dropped", {"tube": name, "done": "dropped"}, as_json=as_json)
+    tell(f"tube {name} is dropped", {"tube": name, "done": "dropped"})
 
 
 @tube.command()
@@ -180,13 +154,11 @@ def drop(tubes: Tubes, name: str, force: bool, yes: bool, as_json: bool) -> None
     default=None,
     help="Also capture rows that logical replication writes here. [default for a new table: no]",
 )
-@click.option(
+@flag(
     "--force",
-    is_flag=True,
     help="Allow changes that give documents another key, such as other shards. Backfill afterwards.",
 )
 @lock_option
-@json_option
 @database_options(opens=Tubes)
 def attach(
     tubes: Tubes,
@@ -195,14 +167,13 @@ def attach(
     columns: str | None,
     key_cols: str | None,
     lock_timeout: float,
-    as_json: bool,
     **options: Any,
 ) -> None:
     """Attach TABLE to TUBE, or change how it is attached."""
     names = None if columns is None else _names(columns)
     key = None if key_cols is None else _names(key_cols)
     result = tubes.attach(name, table, columns=names, key_cols=key, limit=lock_timeout, **options)
-    _tell_attached(name, table, result, as_json=as_json)
+    _tell_attached(name, table, result)
 
 
 def _names(text: str) -> list[str]:
@@ -210,7 +181,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")] if text.strip() else []
 
 
-def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool) -> None:
+def _tell_attached(name: str, table: str, result: AttachResult) -> None:
     """What `attach` has done."""
     was, now, column = result.before, result.now, result.column
     found = [] if was is None else changes(was, now)
@@ -227,31 +198,28 @@ def _tell_attached(name: str, table: str, result: AttachResult, *, as_json: bool
         text += f"\nto bring the documents up to date, run: {backfill}"
     value = {"tube": name, "table": table, "done": done, "changes": found, "next": backfill}
     value |= {"column": column.name, "reason": column.reason, **asdict(now), "columns": sorted(now.columns)}
-    tell(text, value, as_json=as_json)
+    tell(text, value)
 
 
 @tube.command()
 @_TUBE
 @click.argument("table")
-@click.option(
+@flag(
     "--force",
-    is_flag=True,
     help="Detach it even if other tables are related to it; the first of them becomes the root table.",
 )
 @lock_option
-@json_option
 @database_options(opens=Tubes)
-def detach(tubes: Tubes, name: str, table: str, force: bool, lock_timeout: float, as_json: bool) -> None:
+def detach(tubes: Tubes, name: str, table: str, force: bool, lock_timeout: float) -> None:
     """Detach TABLE from TUBE."""
     was_attached = tubes.detach(name, table, force=force, limit=lock_timeout)
     text = f"{table} is detached from {name}" if was_attached else f"{table} was not attached to {name}"
-    tell(text, {"tube": name, "table": table, "detached": was_attached}, as_json=as_json)
+    tell(text, {"tube": name, "table": table, "detached": was_attached})
 
 
 @tube.command("list")
-@json_option
 @database_options(opens=Tubes)
-def list_(tubes: Tubes, as_json: bool) -> None:
+def list_(tubes: Tubes) -> None:
     """List tubes and their tables."""
     rows = tubes.list()
     table: dict[str, Any] = {
@@ -268,4 +236,4 @@ def list_(tubes: Tubes, as_json: bool) -> None:
         table |= {"key": lambda row: ", ".join(row.key_cols or []), "spread by": "shard_by"}
     if any(row.companion_of for row in rows):
         table |= {"companion of": "companion_of"}
-    print_table(table, rows, "there are no tubes; make one with: pytube tube create NAME", as_json=as_json)
+    print_table(table, rows, "there are no tubes; make one with: pytube tube create NAME")

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pytube.cli.context import config_of, database_options, json_option, key_argument, tube_argument
-from pytube.cli.exits import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
-from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
+from pytube.cli.context import config_of, database_options, flag, key_argument, seconds_option, tube_argument
+from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter, wants_json
+from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
 from pytube.errors import NotDelivered, UsageError
@@ -33,12 +33,10 @@ _Answer = TypeVar("_Answer")
 @click.option(
     "--sample", metavar="N|P%", help="Compare only this many keys, or this percentage of keys, of each table."
 )
-@click.option("--repair", is_flag=True, help="Resend the keys that differ.")
-@click.option(
+@flag("--repair", help="Resend the keys that differ.")
+@seconds_option(
     "--timeout",
-    type=click.FloatRange(min=0),
     default=60.0,
-    show_default=True,
     help="Seconds to wait for deliveries before rechecking a key that seems to differ.",
 )
 @click.option(
@@ -46,7 +44,6 @@ _Answer = TypeVar("_Answer")
     type=click.Path(path_type=Path, dir_okay=False),
     help="File with the position of an interrupted run.  [default: .pytube-verify-NAME.json]",
 )
-@json_option
 @database_options(configured=True)
 def verify(
     database: Database,
@@ -56,7 +53,6 @@ def verify(
     repair: bool,
     timeout: float,
     state: Path | None,
-    as_json: bool,
 ) -> None:
     """Compare a tube's sink with the source.
 
@@ -80,7 +76,7 @@ def verify(
                 counted=shown,
             )
         )
-    if as_json:
+    if wants_json():
         print_json(report.as_json())
     else:
         print_report(report)
@@ -123,22 +119,15 @@ def print_report(report: Report) -> None:
 
 @click.command()
 @tube_argument("names", several=True)
-@click.option("--now", is_flag=True, help="Wait for everything committed so far (the default).")
+@flag("--now", help="Wait for everything committed so far (the default).")
 @click.option(
     "--seq",
     type=click.IntRange(min=0),
     help="Wait for all touches up to this seq, including uncommitted ones.",
 )
 @click.option("--lsn", metavar="LSN", help="Wait for all commits before this WAL position.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Maximum seconds to wait.",
-)
-@click.option("--ignore-parked", is_flag=True, help="Succeed even if keys are parked.")
-@json_option
+@seconds_option("--timeout", default=60.0, help="Maximum seconds to wait.")
+@flag("--ignore-parked", help="Succeed even if keys are parked.")
 @database_options()
 def wait(
     database: Database,
@@ -148,7 +137,6 @@ def wait(
     lsn: str | None,
     timeout: float,
     ignore_parked: bool,
-    as_json: bool,
 ) -> None:
     """Wait until committed changes are at the sink.
 
@@ -172,11 +160,11 @@ def wait(
             )
         )
     except NotDelivered as error:
-        if as_json:
+        if wants_json():
             seconds = time.monotonic() - began
             print_json({"is_delivered": False, "tubes": names, "reason": str(error), "seconds": seconds})
         raise
-    if as_json:
+    if wants_json():
         print_json({"is_delivered": True} | asdict(delivered))
         return
     click.echo(f"all touches up to seq {delivered.seq} are delivered ({delivered.seconds:.3f} s)")
@@ -191,15 +179,9 @@ def wait(
 @key_argument(several=True)
 @click.option("--shard", type=int, help="Shard of the key. [default: the shard of the only root table]")
 @click.option("--table", metavar="TABLE", help="Root table of the key, instead of its shard.")
-@json_option
 @database_options(configured=True)
 def explain(
-    database: Database,
-    name: str,
-    key: tuple[str, ...],
-    shard: int | None,
-    table: str | None,
-    as_json: bool,
+    database: Database, name: str, key: tuple[str, ...], shard: int | None, table: str | None
 ) -> None:
     """Show whether a key is queued, in flight, parked, or delivered.
 
@@ -209,7 +191,7 @@ def explain(
     from pytube.verify.explain import explain as run
 
     found = _run(run(config_of(database, name), name, key, shard=shard, table=table))
-    if as_json:
+    if wants_json():
         print_json(found.as_json())
         return
     click.echo(

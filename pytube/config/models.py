@@ -406,16 +406,8 @@ class Config(Section):
                     "several hosts, as they would have the same shards on each; take it out, and run `pytube "
                     f"tube attach {name} TABLE --host HOST --shard NUMBER` for each host"
                 )
-            needed = tube.sink.request_timeout + worker.receive_deadline
-            if needed > worker.session_timeout:
-                raise ConfigError(
-                    f"key {key_path(('tube', name, 'sink', 'request_timeout'))}: "
-                    f"{tube.sink.request_timeout:g} s and worker.receive_deadline of "
-                    f"{worker.receive_deadline:g} s are together more than worker.session_timeout "
-                    f"of {worker.session_timeout:g} s, so a new leader could begin while the old "
-                    f"one's last request is still under way; lower the first two, or raise the "
-                    f"third to at least {needed:g} s"
-                )
+            timeout, key = tube.sink.request_timeout, key_path(("tube", name, "sink", "request_timeout"))
+            self._check_timeout(f"key {key}: {timeout:g} s and", timeout, "request is")
         self._check_outboxes()
         self._check_documents()
         return self
@@ -447,7 +439,6 @@ class Config(Section):
                 )
 
     def _check_outboxes(self) -> None:
-        worker = self.worker
         for name, outbox in self.outboxes.items():
             section = key_path(("outbox", name))
             if name in self.tubes:
@@ -466,12 +457,18 @@ class Config(Section):
                     "kafka.shared_partitions gives all tubes and outboxes one topic; take them out, "
                     "or that one"
                 )
-            needed = outbox.request_timeout + worker.receive_deadline
-            if needed > worker.session_timeout:
-                raise ConfigError(
-                    f"key {section}.message_timeout: {outbox.message_timeout:g} s, 1 s for librdkafka to "
-                    f"notice, and worker.receive_deadline of {worker.receive_deadline:g} s are together "
-                    f"more than worker.session_timeout of {worker.session_timeout:g} s, so a new leader "
-                    "could begin while the old one's last records are still under way; lower the first two, "
-                    f"or raise the third to at least {needed:g} s"
-                )
+            times = f"{outbox.message_timeout:g} s, 1 s for librdkafka to notice, and"
+            key = f"key {section}.message_timeout"
+            self._check_timeout(f"{key}: {times}", outbox.request_timeout, "records are")
+
+    def _check_timeout(self, times: str, timeout: float, last: str) -> None:
+        """Refuse requests that could outlive the term; `times` begins the sentence, `last` ends it."""
+        worker = self.worker
+        needed = timeout + worker.receive_deadline
+        if needed > worker.session_timeout:
+            raise ConfigError(
+                f"{times} worker.receive_deadline of {worker.receive_deadline:g} s are together more than "
+                f"worker.session_timeout of {worker.session_timeout:g} s, so a new leader could begin while "
+                f"the old one's last {last} still under way; lower the first two, or raise the third to at "
+                f"least {needed:g} s"
+            )

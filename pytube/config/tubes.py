@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from pytube.clock import length_of
 from pytube.config.names import TableName, table_name
 from pytube.config.section import (
     MOST_PARTITIONS,
@@ -198,17 +199,14 @@ class BackfillConfig(Section):
     """Pods, of 250 ids each, in one transaction; fewer if `rate` is low."""
 
 
-_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 def _seconds(value: Any) -> Any:
     """Seconds of a length of time such as `10m`; anything else as it is."""
     if not isinstance(value, str) or (isinstance(value, FromEnvironment) and value.isdecimal()):
         return value
-    found = re.fullmatch(r"(\d{1,6})(s|min|m|h|d)", value)
-    if found is None:
-        raise ValueError('expected a length of time, e.g. "90s", "10m", "1h" or "1d"')
-    return int(found[1]) * _UNITS[found[2]]
+    try:
+        return length_of(value).total_seconds()
+    except ValueError:
+        raise ValueError('expected a length of time, e.g. "90s", "10m", "1h" or "1d"') from None
 
 
 class VerifyConfig(Section):

@@ -18,6 +18,10 @@ FRESH: Final = 30.0
 """Seconds: a process that was seen longer ago does not count as there. The default session timeout, twice."""
 
 
+_Found = tuple[str, str]
+"""A subject, and the finding about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Disagreement:
     """One thing that does not fit."""
@@ -37,13 +41,11 @@ def disagreements(sample: FleetSample, version: str) -> list[Disagreement]:
     found: list[Disagreement] = []
     for host in sample.hosts:
         queues = [queue for queue in sample.queues if queue.host == host.host]
-        workers = host.workers
-        for queue in queues:
-            found += _elections(queue, host)
-            found += _free(queue, host)
-            found += _shares(queue, host)
-        found += _silent(workers)
-        found += _versions(host, version)
+        of_queues = (
+            one for queue in queues for look in (_elections, _free, _shares) for one in look(queue, host)
+        )
+        for subject, finding in (*of_queues, *_silent(host.workers), *_versions(host, version)):
+            found.append(Disagreement(subject, finding, host.host))
     return found
 
 
@@ -54,34 +56,27 @@ def _candidates(queue: Queue, host: HostSample) -> frozenset[UUID]:
     )
 
 
-def _elections(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+def _elections(queue: Queue, host: HostSample) -> Iterator[_Found]:
     kinds = {one.election for one in queue.partitions if one.is_led}
     if _candidates(queue, host):
         kinds.add("lease")
     if len(kinds) > 1:
-        yield Disagreement(
-            f"{queue.kind} {queue.name}",
-            f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): "
-            "give all of them the same `worker.election` and the same Kafka",
-            queue.host,
-        )
+        finding = f"workers hold two kinds of election ({', '.join(sorted(map(str, kinds)))}): "
+        finding += "give all of them the same `worker.election` and the same Kafka"
+        yield f"{queue.kind} {queue.name}", finding
 
 
-def _free(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+def _free(queue: Queue, host: HostSample) -> Iterator[_Found]:
     there = _candidates(queue, host) | {one.instance_id for one in queue.partitions if one.is_led}
-    if not there or any(one.tube == queue.name and one.use == "election" for one in host.kafka):
+    if not there or any(one.tube == queue.name and one.use == "election" for one in host.complaints):
         return  # another line reports Kafka
     for one in queue.partitions:
         if not one.is_led:
-            yield Disagreement(
-                f"{queue.name} partition {one.partition}",
-                f"no worker leads it, though workers serve {queue.name}: {len(there)}; if this lasts, see "
-                "their logs",
-                queue.host,
-            )
+            served = f"workers serve {queue.name}: {len(there)}; if this lasts, see their logs"
+            yield f"{queue.name} partition {one.partition}", f"no worker leads it, though {served}"
 
 
-def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
+def _shares(queue: Queue, host: HostSample) -> Iterator[_Found]:
     """Under the lease election only: who shares what under neli, the broker alone knows."""
     candidates = _candidates(queue, host)
     if not candidates:
@@ -91,23 +86,17 @@ def _shares(queue: Queue, host: HostSample) -> Iterator[Disagreement]:
     for instance_id in sorted(candidates):
         led = sum(one.is_led and one.instance_id == instance_id for one in queue.partitions)
         if led > share:
-            yield Disagreement(
-                f"worker {labels[instance_id]}",
-                f"leads {led} partitions of {queue.name}, and its share is {share}",
-                queue.host,
-            )
+            finding = f"leads {led} partitions of {queue.name}, and its share is {share}"
+            yield f"worker {labels[instance_id]}", finding
 
 
-def _silent(workers: Collection[Worker]) -> Iterator[Disagreement]:
+def _silent(workers: Collection[Worker]) -> Iterator[_Found]:
     for worker in workers:
         if worker.hangs:
-            yield Disagreement(f"worker {worker.client_id}", hanging(worker), worker.host)
+            yield f"worker {worker.client_id}", hanging(worker)
         elif worker.seen_ago is not None and worker.seen_ago >= FRESH:
-            yield Disagreement(
-                f"worker {worker.client_id}",
-                f"gave its last sign of life {worker.seen_ago:.0f} s ago: it was killed, or hangs",
-                worker.host,
-            )
+            ago = f"{worker.seen_ago:.0f} s ago"
+            yield f"worker {worker.client_id}", f"gave its last sign of life {ago}: it was killed, or hangs"
 
 
 def hanging(worker: Worker) -> str:
@@ -119,11 +108,8 @@ def hanging(worker: Worker) -> str:
     )
 
 
-def _versions(host: HostSample, version: str) -> Iterator[Disagreement]:
+def _versions(host: HostSample, version: str) -> Iterator[_Found]:
     others = Counter(one.version for one in host.processes if one.version != version)
     for other, count in sorted(others.items(), key=str):
-        yield Disagreement(
-            "workers",
-            f"{count} of them run pytube {other or 'of an older version'}, and this is {version}",
-            host.host,
-        )
+        named = other or "of an older version"
+        yield "workers", f"{count} of them run pytube {named}, and this is {version}"

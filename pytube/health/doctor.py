@@ -15,35 +15,13 @@ from pytube.config.names import leader_name
 from pytube.counts import say_count
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
+from pytube.declarations.model import Kind, Plan, State
+from pytube.declarations.survey import survey
 from pytube.documents.resolve import resolve, unresolved
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, page
-from pytube.health.documents import DOCUMENT, check_declarations, check_documents
-from pytube.health.findings import Check, Level, Look, fail, ok, warn
+from pytube.health import queues, server
+from pytube.health.findings import Check, Level, Look, fail, ok, refused, warn
 from pytube.health.fleet import place
-from pytube.health.queues import (
-    check_delivery,
-    check_ids,
-    check_outboxes,
-    check_owners,
-    check_reach,
-    check_shards,
-    check_sources,
-    check_tubes,
-    read_outboxes,
-    read_tubes,
-)
-from pytube.health.server import (
-    check_connections,
-    check_pooler,
-    check_rights,
-    check_sequence,
-    check_server,
-    check_settings,
-    check_slots,
-    check_transactions,
-    check_version,
-    check_wake,
-)
 from pytube.logs import Logger, UserFaults, heard
 from pytube.outbox.clients import outbox_clients, outbox_cluster
 from pytube.sinks import build_sink, open_existing
@@ -83,7 +61,7 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
     if documents is not None and not any(subject.startswith(DOCUMENT) for subject in failing):
         yield documents  # else it was said of the one at fault
     if len(config.hosts) > 1:
-        yield from check_shards(config)
+        yield from queues.check_shards(config)
     failed: set[str] = set()
     for check in _examine_targets(config, partitions, reported):
         if check.level is Level.FAIL:
@@ -101,8 +79,7 @@ def _with_documents(config: Config) -> tuple[Config, Check | None]:
     try:
         resolved = resolve(config)
     except ConfigError as error:
-        finding, _, remedy = str(error).rpartition("; ")
-        return config, fail("documents", finding or remedy, remedy if finding else "correct it")
+        return config, refused("documents", str(error), "correct it")
     except PytubeError as error:
         return config, fail("documents", f"were not looked at: {error}", "see above: Postgres")
     return resolved, None
@@ -141,56 +118,110 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
     try:
         with connect_sync(dsn, schema, application_name="pytube doctor") as connection, translated():
             yield ok("Postgres", f"{_where(connection)} answers ({origin})")
-            yield check_pooler(connection)
-            yield from check_server(connection)
-            installed = check_version(connection, schema)
+            yield server.check_pooler(connection)
+            yield from server.check_server(connection)
+            installed = server.check_version(connection, schema)
             yield installed
             there = installed.level is Level.OK
-            yield check_rights(connection, schema)
+            yield server.check_rights(connection, schema)
             if there:
-                yield check_sequence(connection, schema)
-                tubes = read_tubes(connection, schema)
+                yield server.check_sequence(connection, schema)
+                tubes = queues.read_tubes(connection, schema)
             if tubes is not None:
-                partitions |= tubes | read_outboxes(connection, schema)
+                partitions |= tubes | queues.read_outboxes(connection, schema)
                 for subject, check in _OF_QUEUES.items():
                     try:
                         yield from check(Look(connection, schema, config))
                     except psycopg.errors.InsufficientPrivilege:
                         yield warn(subject, "were not looked at, as this role may not", "see above: rights")
-            yield check_connections(connection)
-            yield from check_settings(connection)
-            yield from check_transactions(connection)
-            yield from check_slots(connection)
-            yield from check_wake(connection)
+            yield server.check_connections(connection)
+            yield from server.check_settings(connection)
+            yield from server.check_transactions(connection)
+            yield from server.check_slots(connection)
+            yield from server.check_wake(connection)
     except PooledSession as error:
-        finding, _, remedy = str(error).rpartition("; ")
-        yield fail("pooler", finding, remedy)
+        yield refused("pooler", str(error))
     except PytubeError as error:
         yield fail("Postgres", f"{error} ({origin})", "correct postgres.dsn, or start the server")
     except psycopg.Error as error:
         yield fail("Postgres", f"it refused: {describe(error)}", "see the server's log")
     if tubes is not None:
-        yield from check_tubes(config, tubes)
+        yield from queues.check_tubes(config, tubes)
         names = tubes.keys() - unresolved(config)
-        yield from check_sources(config, [name for name in config.tubes if name in names])
-
-
-_OF_QUEUES: Final[dict[str, Callable[[Look], Iterator[Check]]]] = {
-    "leaders": check_delivery,
-    "ids": check_ids,
-    "owners": check_owners,
-    "partitions": check_reach,
-    "outboxes": check_outboxes,
-    "documents": check_documents,
-    "declarations": check_declarations,
-}
-"""By the subject of the finding where this role may not look."""
+        yield from queues.check_sources(config, [name for name in config.tubes if name in names])
 
 
 def _where(connection: psycopg.Connection) -> str:
     """Which database it is, and as whom."""
     info = connection.info
     return f"database {info.dbname} at {info.host}:{info.port}, as {info.user},"
+
+
+# --- what the file declares ---------------------------------------------------------------
+
+DOCUMENT = "document "
+"""The subject of a finding begins with it, and ends with the name."""
+_LOOK = "run `pytube plan`, then `pytube apply`"
+_RESEND = "run `pytube plan`, then `pytube apply --backfill`"
+
+
+def check_documents(look: Look) -> Iterator[Check]:
+    """Drift between the file, the applied declaration, and the links; missing indexes."""
+    for one in survey(look.config, look.connection, look.schema, kinds=(Kind.DOCUMENT,)):
+        subject = f"{DOCUMENT}{one.name}"
+        if one.problem is not None:
+            yield refused(subject, one.problem)
+            continue
+        applied = f"applied; it follows {say_count(len(one.followed), 'link')}"
+        yield _state(subject, one, applied, drift="its set of links", look=_RESEND)
+        for index in one.missing_indexes:
+            statement, _, reason = index.partition(";  -- ")
+            yield warn(f"indexes of {one.name}", f"one is missing {reason}: whole tables are read", statement)
+
+
+def check_declarations(look: Look) -> Iterator[Check]:
+    """Drift of tubes and outboxes: between the file, the applied declaration, and the database."""
+    for one in survey(look.config, look.connection, look.schema, kinds=(Kind.TUBE, Kind.OUTBOX)):
+        subject = f"declared {one.kind} {one.name}"
+        if one.problem is not None:
+            yield refused(subject, one.problem)
+        else:
+            yield _state(subject, one, "applied", drift="it", look=_LOOK)
+
+
+def _state(subject: str, plan: Plan, applied: str, *, drift: str, look: str) -> Check:
+    """The finding; `applied`, `drift` and `look` are the words for this kind."""
+    match plan.state:
+        case State.APPLIED:
+            return ok(subject, applied)
+        case State.NEW:
+            return fail(subject, "the file declares it, but it was not applied", look)
+        case State.CHANGED:
+            finding = "the file's declaration differs from the applied one"
+            return fail(subject, finding, f"{look}; or use the file that was applied")
+        case State.DRIFTED:
+            steps = "; ".join(step.text for step in plan.steps)
+            missed = ", which makes workers resend all documents, as changes were missed"
+            return fail(
+                subject,
+                f"{drift} was changed since it was applied; missing: {steps}",
+                f"{_LOOK}{missed if plan.missed_changes else ''}",
+            )
+        case _:
+            finding = "it was applied, but the file no longer declares it"
+            return warn(subject, finding, "run `pytube apply --prune`, if no other file declares it")
+
+
+_OF_QUEUES: Final[dict[str, Callable[[Look], Iterator[Check]]]] = {
+    "leaders": queues.check_delivery,
+    "ids": queues.check_ids,
+    "owners": queues.check_owners,
+    "partitions": queues.check_reach,
+    "outboxes": queues.check_outboxes,
+    "documents": check_documents,
+    "declarations": check_declarations,
+}
+"""By the subject of the finding where this role may not look."""
 
 
 # --- sinks ------------------------------------------------------------------------------

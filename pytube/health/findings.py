@@ -130,6 +130,12 @@ def fail(subject: str, finding: str, remedy: str) -> Check:
     return Check(subject, Level.FAIL, finding, remedy)
 
 
+def refused(subject: str, text: str, otherwise: str | None = None) -> Check:
+    """It does not work, for a sentence whose last part is the remedy; without one, it is `otherwise`."""
+    finding, _, remedy = text.rpartition("; ")
+    return fail(subject, finding or text, remedy if finding or otherwise is None else otherwise)
+
+
 def is_expected(config: Config, name: str) -> bool:
     """Whether a tube or an outbox is to be served: the configuration names it.
 

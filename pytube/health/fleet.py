@@ -303,29 +303,20 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreachable:
-    """A Kafka cluster that one worker can't reach, and needs for one tube or outbox."""
+class Complaint:
+    """Why one worker can't serve a tube or an outbox as it is asked to."""
 
     tube: str
-    use: Literal["election", "delivery"]
-    """`election`: it can't be elected to lead free partitions; `delivery`: it can't write there."""
+    use: Literal["election", "delivery", "refused"]
+    """It can't reach a Kafka cluster, and so can't be elected to lead free partitions (`election`), or can't
+    write there (`delivery`); or it serves nothing of it, whatever is up (`refused`)."""
     bootstrap_servers: str
+    """Of the cluster."""
     client_id: str
     reason: str
     """The latest."""
     since: datetime
     seen_at: datetime
-    host: str | None = None
-    """The Postgres host, where there are several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A tube or an outbox that a running worker is asked to serve, and can't."""
-
-    tube: str
-    client_id: str
-    reason: str
     host: str | None = None
     """The Postgres host, where there are several."""
 
@@ -427,10 +418,7 @@ class HostSample:
     partitions: Sequence[Partition] = ()
     candidacies: Sequence[Candidacy] = ()
     processes: Sequence[Process] = ()
-    kafka: Sequence[Unreachable] = ()
-    """Kafka clusters that workers can't reach."""
-    refused: Sequence[Refusal] = ()
-    """What running workers can't serve."""
+    complaints: Sequence[Complaint] = ()
     hindered: Sequence[Hindrance] = ()
     """What slows partitions down that deliver all the same."""
     unseen: Sequence[str] = ()
@@ -447,6 +435,11 @@ class HostSample:
     samples: Sequence[LastSample] = ()
     back: Sequence[Back] = ()
     """Workers that reach Kafka again."""
+
+    @property
+    def kafka(self) -> list[Complaint]:
+        """Kafka clusters that workers can't reach."""
+        return [one for one in self.complaints if one.use != "refused"]
 
     def awaited(self, tube: str) -> list[Back]:
         """Live workers that may be given partitions of a tube or an outbox any moment."""
@@ -468,8 +461,9 @@ class HostSample:
         return replace(
             self,
             partitions=partitions,
-            kafka=[one for one in self.kafka if one.tube in names],
-            refused=[one for one in self.refused if one.tube in served],
+            complaints=[
+                one for one in self.complaints if one.tube in (served if one.use == "refused" else names)
+            ],
             hindered=[one for one in self.hindered if (one.tube, one.partition) in numbers],
             unverified=[one for one in self.unverified if one.tube in names],
             samples=[one for one in self.samples if one.tube in names],

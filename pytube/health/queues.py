@@ -23,7 +23,7 @@ from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.enrich.statements import WhyNoName
 from pytube.errors import ConfigError, PytubeError
 from pytube.health.disagreements import hanging
-from pytube.health.findings import Check, Look, fail, is_expected, judged, ok, warn
+from pytube.health.findings import Check, Look, fail, is_expected, judged, ok, refused, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
 from pytube.health.troubles import oldest, pace, troubles
 from pytube.health.watcher import PACE_LOOK, Reader, queues_of
@@ -64,8 +64,7 @@ def check_shards(config: Config) -> Iterator[Check]:
             shards[host] = _read_shards(config.of_host(host))
     shared = list(shared_shards(shards))
     for one in shared:
-        finding, _, remedy = one.finding.rpartition("; ")
-        yield fail(f"shards of {one.tube}", finding, remedy)
+        yield refused(f"shards of {one.tube}", one.finding)
     unknown = ", ".join(str(host) for host in config.hosts if host not in shards)
     if unknown:
         yield warn("shards", f"not checked on {unknown}", "see above, and run doctor again")
@@ -427,8 +426,8 @@ def check_delivery(look: Look) -> Iterator[Check]:
     connection, schema, config = look
     found = Reader(schema).read(connection)
     waited = _waited(connection, schema, found.partitions)
-    needed = replace(found, kafka=[one for one in found.kafka if is_expected(config, one.tube)])
-    wrong = troubles([needed], waited)
+    needed = [one for one in found.complaints if one.use == "refused" or is_expected(config, one.tube)]
+    wrong = troubles([replace(found, complaints=needed)], waited)
     for one in wrong:
         check = Check(one.subject, one.level, one.finding, one.remedy, one.kind)
         yield check if one.name is None else judged(check, config, one.name)

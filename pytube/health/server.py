@@ -10,7 +10,7 @@ from psycopg import sql
 
 from pytube.db import version
 from pytube.errors import SchemaMismatch
-from pytube.health.findings import Check, fail, ok, warn
+from pytube.health.findings import Check, fail, ok, refused, warn
 from pytube.sources import rights
 
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
@@ -150,8 +150,7 @@ def check_version(connection: psycopg.Connection, schema: str) -> Check:
     try:
         version.check(connection, schema)
     except SchemaMismatch as error:
-        finding, _, remedy = str(error).rpartition("; ")
-        return fail("SQL", finding, remedy)
+        return refused("SQL", str(error))
     except psycopg.errors.InsufficientPrivilege:
         return fail("SQL", "its version can't be read", "see below: rights")
     return ok("SQL", f"version {version.needed()} in the schema {schema}")

@@ -14,14 +14,13 @@ from pytube.counts import name_partitions, printable, say_count
 from pytube.health.findings import Kind, Level
 from pytube.health.fleet import (
     Back,
+    Complaint,
     Count,
     FleetSample,
     Hindrance,
     HostSample,
     Partition,
     Queue,
-    Refusal,
-    Unreachable,
     place,
 )
 from pytube.outbox.admin import COME_LATE, RestingTopic, say_failed
@@ -50,13 +49,14 @@ class Trouble:
     """As the doctor names it."""
     finding: str
     remedy: str
-    host: str | None = None
     name: str | None = None
     """The tube or outbox; None: the finding names them."""
     partitions: tuple[int, ...] = ()
     """Which of them; none: it is of the whole tube or outbox."""
     in_line: bool = True
     """Whether a line for people says the remedy, too; not where the finding names it already."""
+    host: str | None = None
+    """The Postgres host, where there are several."""
 
     def __str__(self) -> str:
         """A line for people. It ends with the page that says more."""
@@ -135,7 +135,7 @@ def troubles(
     """
     found = list(_of_kafka(hosts))
     for host in hosts:
-        found += _of_host(host, waited)
+        found += (replace(one, host=host.host) for one in _of_host(host, waited))
     return found
 
 
@@ -150,17 +150,17 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
         owner = rows[0].companion_of
         if "election" not in missed and owner not in unled:  # else the line of its tube says so
             companions = [row for row in host.partitions if row.companion_of == name and name in unled]
-            refused = [one for one in host.refused if one.tube == (owner or name)]
+            refused = [one for one in host.complaints if one.use == "refused" and one.tube == (owner or name)]
             yield from _unled(rows, companions, waited, host.awaited(name), refused)
         each = (
             (row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))
         )
-        yield from _alike(host.host, name, each)
+        yield from _alike(name, each)
         if "delivery" not in missed:
             yield from _resting(rows)
     for name, slowed in groupby(host.hindered, lambda one: one.tube):
         each = ((one.partition, _hindrance(one, locked.values())) for one in slowed)
-        yield from _alike(host.host, name, each)
+        yield from _alike(name, each)
     for one in host.unverified:
         yield Trouble(
             Kind.COPY_DIFFERS if one.cause == "sample" else Kind.SOURCE_CHANGED,
@@ -168,7 +168,6 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
             f"{'copy' if one.kind == 'tube' else 'messages'} of {one.tube}",
             one.finding,
             one.remedy,
-            host.host,
             one.tube,
         )
 
@@ -189,7 +188,7 @@ class _Of(NamedTuple):
     in_line: bool = False
 
 
-def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
+def _alike(name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
     """Partitions of one tube or outbox that have the same trouble share it; it is as old as the oldest."""
     found: dict[_Of, list[tuple[int, float | None]]] = {}
     for partition, one in each:
@@ -200,7 +199,7 @@ def _alike(host: str | None, name: str, each: Iterable[tuple[int, _Of]]) -> Iter
         what = f"{one.what} {for_people(max(known))}" if known else one.what
         finding = f"{what}: {one.reason}" if what else one.reason
         subject = f"{name_partitions(partitions)} of {name}"
-        yield Trouble(one.kind, one.level, subject, finding, one.remedy, host, name, partitions, one.in_line)
+        yield Trouble(one.kind, one.level, subject, finding, one.remedy, name, partitions, one.in_line)
 
 
 def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
@@ -237,7 +236,7 @@ def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
     for row in rows:
         for topic in row.resting:
             found.setdefault((topic.topic, topic.park), []).append((row.partition, topic))
-    host, name = rows[0].host, rows[0].name
+    name = rows[0].name
     for several in found.values():
         longest = max((topic for _, topic in several), key=lambda topic: topic.since)
         topic = replace(
@@ -248,7 +247,7 @@ def _resting(rows: Sequence[Partition]) -> Iterator[Trouble]:
         numbers = tuple(sorted(partition for partition, _ in several))
         subject = f"{name_partitions(numbers)} of {name}"
         yield Trouble(
-            Kind.TOPIC_RESTS, Level.FAIL, subject, str(topic), _after_rest(name, topic), host, name, numbers
+            Kind.TOPIC_RESTS, Level.FAIL, subject, str(topic), _after_rest(name, topic), name, numbers
         )
 
 
@@ -317,7 +316,7 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
 
 def _of_queue(rows: Sequence[Partition]) -> Iterator[Trouble]:
     """Of all partitions of one tube or outbox."""
-    host, name, kind = rows[0].host, rows[0].name, rows[0].kind
+    name, kind = rows[0].name, rows[0].kind
     yield from _emptied(rows[0])
     yield from _pauses(rows)
     parked = [row for row in rows if row.parked is not None and row.parked.number]
@@ -327,7 +326,7 @@ def _of_queue(rows: Sequence[Partition]) -> Iterator[Trouble]:
         if kind == "outbox":
             remedy = _after_parking(parked, error)
         finding = _parked(parked, error)
-        yield Trouble(Kind.PARKED, Level.WARN, f"{kind} {name}", finding, remedy, host, name)
+        yield Trouble(Kind.PARKED, Level.WARN, f"{kind} {name}", finding, remedy, name)
 
 
 def _emptied(row: Partition) -> Iterator[Trouble]:
@@ -344,7 +343,7 @@ def _emptied(row: Partition) -> Iterator[Trouble]:
     if row.is_refilled:
         finding, remedy = f"{finding}; {_REFILLED}", f"wait for it: pytube backfill status {row.name}"
     subject = f"documents of {row.name}"
-    yield Trouble(Kind.SINK_EMPTIED, Level.FAIL, subject, finding, remedy, row.host, row.name)
+    yield Trouble(Kind.SINK_EMPTIED, Level.FAIL, subject, finding, remedy, row.name)
 
 
 def _parked(rows: Sequence[Partition], error: str) -> str:
@@ -394,18 +393,18 @@ def _pauses(rows: Sequence[Partition]) -> Iterator[Trouble]:
         if row.paused is not None:
             pause = row.paused_kind or "operator"
             paused.setdefault((pause, row.paused, row.paused_until), []).append(row.partition)
-    host, name, kind = rows[0].host, rows[0].name, rows[0].kind
+    name, kind = rows[0].name, rows[0].kind
     for (pause, reason, until), numbers in paused.items():
         some = () if len(numbers) == len(rows) else tuple(numbers)
         subject = f"{name_partitions(some)} of {name}" if some else f"{kind} {name}"
         if pause == "operator":
             end = "until it is resumed" if until is None else f"until {until}"
             finding, remedy = f"paused {end}: {reason}", f"pytube resume {name}"
-            yield Trouble(Kind.PAUSED, Level.WARN, subject, finding, remedy, host, name, some)
+            yield Trouble(Kind.PAUSED, Level.WARN, subject, finding, remedy, name, some)
         else:
             finding = f"stopped, by {reason}"
             remedy = _after_stop(pause, name)
-            yield Trouble(Kind.STOPPED, Level.FAIL, subject, finding, remedy, host, name, some)
+            yield Trouble(Kind.STOPPED, Level.FAIL, subject, finding, remedy, name, some)
 
 
 def _after_stop(pause: str, name: str) -> str:
@@ -422,7 +421,7 @@ def _unled(
     companions: Sequence[Partition],
     waited: Mapping[tuple[str, int], float] | None,
     back: Sequence[Back],
-    refused: Sequence[Refusal],
+    refused: Sequence[Complaint],
 ) -> Iterator[Trouble]:
     """Partitions without a leader: the ones where something waits for long, and the others.
 
@@ -440,13 +439,13 @@ def _unled(
         late = free
     elif late:
         late += [row for row in free if row in companions]
-    host, name = rows[0].host, rows[0].name
+    name = rows[0].name
     level = Level.WARN if back else Level.FAIL
     remedy = _await(back) if back else _LOOKS_AGAIN if refused else _start(rows)
     why = "" if back else _refusals(refused)
     if late:
         finding = f"no worker leads {_which(late)}; {_waits_there(late)}{why}"
-        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, host, name)
+        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, name)
     if others := [row for row in free if row not in late]:
         finding = f"no worker leads {_which(others)}"
         problem = next((row.problem for row in others if row.problem is not None), None)
@@ -455,10 +454,10 @@ def _unled(
         elif all(row.paused is None for row in others):
             finding += f"; {_waits_there(others)}"
         finding += why
-        yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, host, name)
+        yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, name)
 
 
-def _refusals(refused: Sequence[Refusal]) -> str:
+def _refusals(refused: Sequence[Complaint]) -> str:
     """Why running workers do not lead it."""
     found: dict[str, set[str]] = {}
     for one in refused:
@@ -543,6 +542,6 @@ def _of_kafka(hosts: Sequence[HostSample]) -> Iterator[Trouble]:
         yield Trouble(Kind.KAFKA_UNREACHABLE, Level.FAIL, "Kafka", printable(sentence), remedy)
 
 
-def _need(found: Iterable[Unreachable], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
+def _need(found: Iterable[Complaint], use: Literal["election", "delivery"]) -> set[tuple[str | None, str]]:
     """Host and name of each tube and outbox that needs an unreachable cluster for `use`."""
     return {(one.host, one.tube) for one in found if one.use == use}

@@ -26,6 +26,7 @@ from pytube.health.fleet import (
     MOST,
     Back,
     Candidacy,
+    Complaint,
     Count,
     FleetSample,
     Hindrance,
@@ -34,8 +35,6 @@ from pytube.health.fleet import (
     Partition,
     Process,
     Queue,
-    Refusal,
-    Unreachable,
     Unverified,
     digits,
 )
@@ -141,7 +140,7 @@ _KEYS: Final = """
 _LAST_ERROR: Final = "(array_agg(k.error ORDER BY k.parked_at DESC))[1]"
 _PARKED: Final = _KEYS.replace("{of}", "tube_parked").replace("{error}", _LAST_ERROR)
 _RETRYING: Final = _KEYS.replace("{of}", "tube_attempt").replace("{error}", "NULL")
-_UNREACHABLE: Final = """
+_COMPLAINTS: Final = """
     SELECT k.tube, k.use, k.bootstrap_servers, k.client_id, k.reason, k.since, k.seen_at
     FROM {s}.tube_kafka_unreachable() AS k
 """
@@ -330,14 +329,12 @@ class Reader:
             partitions.append(Partition(**found, host=self._host))
         unverified, samples = self._verification.get(connection) or ((), ())
         candidacies = [Candidacy(*row) for row in self._rows(connection, _INSTANCES)]
-        told = [self._told(*row) for row in self._rows(connection, _UNREACHABLE)]
         return HostSample(
             self._host,
             partitions,
             candidacies,
             self._with_names(connection, self._processes.get(connection), partitions, candidacies),
-            [one for one in told if isinstance(one, Unreachable)],
-            [one for one in told if isinstance(one, Refusal)],
+            [replace(Complaint(*row), host=self._host) for row in self._rows(connection, _COMPLAINTS)],
             [replace(Hindrance(*row), host=self._host) for row in self._rows(connection, _HINDERED)],
             list(self._unseen),
             read_at=self._leaders.read_at,
@@ -347,21 +344,6 @@ class Reader:
             back=[Back(*row) for row in self._rows(connection, _BACK)],
             samples=samples,
         )
-
-    def _told(
-        self,
-        tube: str,
-        use: Literal["election", "delivery", "refused"],
-        bootstrap_servers: str,
-        client_id: str,
-        reason: str,
-        since: datetime,
-        seen_at: datetime,
-    ) -> Unreachable | Refusal:
-        """What a worker says of a tube or an outbox: which cluster it can't reach, or why it refuses it."""
-        if use == "refused":
-            return Refusal(tube, client_id, reason, self._host)
-        return Unreachable(tube, use, bootstrap_servers, client_id, reason, since, seen_at, self._host)
 
     def _with_names(
         self,

@@ -12,8 +12,7 @@ from pydantic import Field
 
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Key, KeyType, Ok, Reject, Result, Retry, Stale
-from pytube.sinks.base import Stored, Trial, refuse_lapsed
-from pytube.sinks.calls import Abandoned, ThreadCall
+from pytube.sinks.base import Abandoned, Stored, ThreadCall, Trial, refuse_lapsed
 from pytube.sinks.registry import SinkOptions
 from pytube.targets import TARGET, import_target, is_async
 

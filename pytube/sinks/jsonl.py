@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,8 +18,7 @@ from pydantic import Field
 from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK, Batch, Document, Documents, Key, KeyType, Result, Token
 from pytube.sinks.append_file import STDOUT, AppendFile
-from pytube.sinks.base import Stored, Trial, refuse_lapsed
-from pytube.sinks.calls import Abandoned, ThreadCall
+from pytube.sinks.base import Abandoned, Stored, ThreadCall, Trial, refuse_lapsed
 from pytube.sinks.registry import SinkOptions
 from pytube.threads import in_thread
 
@@ -87,14 +85,11 @@ class Replay:
         self._on_line = on_line
         self._files = [Tail(path) for path in paths]
 
-    def poll(self, pieces: int | None = None) -> int:
-        """Apply the lines that have come; how many they were. A file not yet there has none.
-
-        `pieces` is how many megabytes of each file are read at most; by default all there are.
-        """
+    def poll(self) -> int:
+        """Apply the lines that have come; how many they were. A file not yet there has none."""
         before = self.applied
         for file in self._files:
-            for raw in file.lines(pieces):
+            for raw in file.lines():
                 self._take(raw)
         return self.applied - before
 
@@ -162,13 +157,12 @@ class Tail:
         self.rest = b""
         """The part of a line whose end has not arrived yet."""
 
-    def lines(self, pieces: int | None = None) -> Iterator[bytes]:
+    def lines(self) -> Iterator[bytes]:
         """The lines that have come since the last call; none while the file is not there.
 
-        Exhaust the iterator: the next call does not repeat a line that this one left out. `pieces`
-        is how many megabytes are read at most; by default all there are.
+        Exhaust the iterator: the next call does not repeat a line that this one left out.
         """
-        for chunk in islice(iter(self._read, b""), pieces):
+        for chunk in iter(self._read, b""):
             *lines, self.rest = (self.rest + chunk).split(b"\n")
             yield from lines
 
@@ -240,7 +234,7 @@ class JsonlSink:
         except BaseException:
             file.close()
             raise
-        self._keep(file)
+        self._file = file
 
     async def open_existing(self) -> str | None:
         """Open the file, if there is one; a folder that is missing is found by `open`."""
@@ -322,12 +316,6 @@ class JsonlSink:
             reader = self._replay = self._replay or Replay([self.path])
             await in_thread(reader.poll)
         return {key: _stored(reader.lines.get((tube, *key))) for key in keys}
-
-    def _keep(self, file: AppendFile) -> None:
-        if self._file is not None:  # another call of `open` was faster
-            file.close()
-        else:
-            self._file = file
 
     def _append(self, file: AppendFile, batch: Batch, begin: Callable[[], bool]) -> None:
         """Runs in a thread."""

@@ -12,8 +12,7 @@ from pydantic import Field, field_validator
 from pytube.errors import ConfigError, SinkUnavailable, how_to_install
 from pytube.logs import Logger
 from pytube.model import Batch, Key, KeyType, Result
-from pytube.sinks.base import Trial, of_the_suite
-from pytube.sinks.calls import Abandoned
+from pytube.sinks.base import Abandoned, Trial, of_the_suite
 from pytube.sinks.registry import KeyTemplate, SinkOptions, TemplateText
 from pytube.threads import in_thread
 
@@ -112,9 +111,8 @@ class KafkaSink:
             return
         options = self._options
         self._clients.limit_records(await in_thread(self._topic().ensure, options, create=create))
-        if self._lanes is None:  # else another call of `open` was faster
-            is_one = options.transactional_id is None
-            self._lanes = {None: Stream(self._clients, options.topic)} if is_one else {}
+        is_one = options.transactional_id is None
+        self._lanes = {None: Stream(self._clients, options.topic)} if is_one else {}
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Produce the batch, and wait until all its records are reported."""

@@ -10,7 +10,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 import orjson
@@ -21,6 +20,7 @@ from pytube.kafka.clients import Producers
 from pytube.kafka.errors import OF_RECORDS, UNKNOWN
 from pytube.model import OK, Batch, Reject, Result, Retry
 from pytube.sinks.registry import KeyTemplate
+from pytube.threads import Handed
 
 _POLL = 0.1
 """Seconds that one poll waits for reports; it returns at once when there is one."""
@@ -32,25 +32,6 @@ _STREAM_FULL = 0.005
 """Seconds between two tries while librdkafka's queue is full."""
 
 _PUT_OFF = 1.0
-
-
-class Flag:
-    """A future of the event loop that another thread may set."""
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self._loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[None] = self._loop.create_future()
-
-    def set(self) -> None:
-        """Set it; from any thread."""
-        self.is_set = True
-        with suppress(RuntimeError):  # the loop may be closed when something that was left to itself ends
-            self._loop.call_soon_threadsafe(self._resolve)
-
-    def _resolve(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
 
 
 class Record(NamedTuple):
@@ -141,8 +122,8 @@ class Sending:
         """Whether no more records will be produced."""
         self._reported = 0
         self._failed: dict[bytes | None, KafkaError] = {}
-        self.over = Flag()
-        """Whether every record that was produced is reported."""
+        self.over = Handed[None]()
+        """Ends when every record that was produced is reported."""
 
     def call_off(self) -> None:
         """Records can't be called off; records that were not produced yet never are."""
@@ -217,7 +198,7 @@ class Sending:
 
     def _look(self) -> None:
         if self._reported == self._produced:
-            self.over.set()
+            self.over.end()
 
     def _judged(self) -> list[Result]:
         if not self._failed:
@@ -270,29 +251,25 @@ class Ticket:
         self.results: list[Result] = [OK] * len(records)
         self.refused: KafkaError | None = None
         """Why the broker refuses a record of this batch."""
-        self._error: SinkError | None = None
         self._lock = threading.Lock()
         self._called_off = False
         self._begun = False
-        self._answered = Flag()
-        self.over = Flag()
-        """Whether the transaction is decided, or was never begun."""
+        self._answer = Handed[list[Result]]()
+        self.over = Handed[None]()
+        """Ends when the transaction is decided, or was never begun."""
 
     # --- for the event loop -------------------------------------------------------------------
 
     async def answer(self) -> list[Result]:
         """Wait for the answer; raises as `Sink.send`."""
-        await asyncio.wait([self._answered.future])
-        if self._error is not None:
-            raise self._error
-        return self.results
+        return await self._answer.future
 
     def call_off(self) -> None:
         """Take the batch back, if its transaction was not begun."""
         with self._lock:
             if not self._begun:
                 self._called_off = True
-                self.over.set()
+                self.over.end()
 
     # --- for the thread -----------------------------------------------------------------------
 
@@ -310,16 +287,12 @@ class Ticket:
 
     def tell(self, error: SinkError) -> None:
         """Answer with an error, while the transaction is not decided yet."""
-        if not self._answered.is_set:
-            self._error = error
-            self._answered.set()
+        self._answer.end(error=error)
 
     def end(self, error: SinkError | None = None) -> None:
         """The transaction is decided: committed, or, with an error, aborted."""
-        if error is not None:
-            self.tell(error)
-        self.over.set()
-        self._answered.set()
+        self.over.end()
+        self._answer.end(self.results, error)
 
     def report(self, error: KafkaError | None, _: Message) -> None:
         """Called by librdkafka within a commit or poll."""

@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -17,7 +18,7 @@ from psycopg.pq import Format
 from pytube.db.arrays import Int8Array, array_of
 from pytube.db.connect import connect_async, connection_string, shut_down, wait_for_answer
 from pytube.db.errors import TRANSIENT, describe, is_connection_lost
-from pytube.db.session import Session, SessionPool
+from pytube.db.session import Session, SessionPool, tried
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
@@ -34,7 +35,6 @@ from pytube.sinks.postgres_table import (
 T = TypeVar("T")
 
 _NAME = "pytube sink"
-_TRIES = 3
 _PUT_OFF = 1.0
 """Seconds until documents are sent again that met a lock, or another writer too often."""
 
@@ -387,7 +387,7 @@ class _Write:
                 raise _unavailable("not written, the right to send had lapsed")
             return [Retry(0.0, "the right to send had lapsed")] * len(documents)
         try:
-            results = await self._retried(tables, documents)
+            results = await tried(partial(self._written, tables, documents))
             self.has_written = True
             return results
         except psycopg.Error as error:
@@ -398,12 +398,6 @@ class _Write:
         half = len(documents) // 2
         first = await self._settled(tables, documents[:half])
         return first + await self._settled(tables, documents[half:])
-
-    async def _retried(self, tables: Tables, documents: list[Document]) -> list[Result]:
-        for _ in range(_TRIES - 1):
-            with suppress(*TRANSIENT):
-                return await self._written(tables, documents)
-        return await self._written(tables, documents)
 
     async def _written(self, tables: Tables, documents: list[Document]) -> list[Result]:
         connection = self._connection

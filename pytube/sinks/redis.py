@@ -99,7 +99,7 @@ class RedisSink:
             if isinstance(error, SinkTimeout):
                 raise SinkUnavailable(str(error)) from error
             raise
-        await self._keep(servers)
+        self._servers = servers
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch, `max_bytes` a round trip."""
@@ -387,12 +387,6 @@ class RedisSink:
             )
 
     # --- the server and the options -------------------------------------------------------
-
-    async def _keep(self, servers: Servers) -> None:
-        if self._servers is not None:  # another call of `open` was faster
-            await servers.close()
-        else:
-            self._servers = servers
 
     def _opened(self) -> Servers:
         if self._servers is None:

@@ -41,8 +41,7 @@ from pytube.db.session import STEADY_PLANS, Session, SessionPool, tried
 from pytube.documents.resolve import why_not_applied
 from pytube.errors import DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Id, KeyType, Result, Retry
-from pytube.sinks.base import refuse_lapsed
-from pytube.sinks.calls import Abandoned
+from pytube.sinks.base import Abandoned, refuse_lapsed
 from pytube.sinks.registry import SinkOptions
 
 _SESSIONS = 2

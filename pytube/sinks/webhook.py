@@ -21,8 +21,7 @@ from pydantic import Field, SecretStr, field_validator
 
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, how_to_install
 from pytube.model import OK, Batch, Document, KeyType, Reject, Result, Retry, Stale, Token
-from pytube.sinks.base import Trial, in_groups, refuse_lapsed
-from pytube.sinks.calls import Abandoned
+from pytube.sinks.base import Abandoned, Trial, in_groups, refuse_lapsed
 from pytube.sinks.jsonl import envelopes
 from pytube.sinks.registry import ServerOptions
 from pytube.threads import resolve

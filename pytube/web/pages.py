@@ -35,8 +35,7 @@ from pytube.web.html import (
     table,
     tag,
 )
-from pytube.web.sampler import MOST_SERIES, Series
-from pytube.web.site import Place, Site, page
+from pytube.web.site import MOST_SERIES, Place, Series, Site, page
 
 _PARKED = 50
 """Parked documents that the page of a tube lists."""

@@ -19,8 +19,7 @@ from pytube.health.troubles import lines as troubles
 from pytube.health.watcher import FleetWatcher
 from pytube.logs import Logger
 from pytube.web.app import application
-from pytube.web.sampler import Sampler
-from pytube.web.site import Place, Site
+from pytube.web.site import Place, Sampler, Site
 from tests.helpers.asgi import Browser
 from tests.helpers.cli import run, run_json, start
 from tests.helpers.forked import Piped

@@ -12,6 +12,7 @@ from pytube.errors import SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Stale, Token
 from pytube.sinks.base import Sink
 from pytube.sinks.opensearch.client import Client
+from pytube.sinks.opensearch.index import Indices
 from pytube.sinks.opensearch.reindex import IndexReindexer, ReindexState
 from pytube.testing import batch
 from tests.helpers.opensearch import SMALL, Index, an_index, request
@@ -158,17 +159,17 @@ async def test_an_index_without_alias_and_other_tubes_are_refused(index: Index) 
 # --- interrupted --------------------------------------------------------------------------------
 
 
-class Cut(IndexReindexer):
+class Cut(Indices):
     """Its connection breaks at the request of that number: before it is sent, or before its answer comes."""
 
     left = 0
     answers = False
 
-    async def _request(self, *arguments: Any, **options: Any) -> Any:
+    async def ask(self, *arguments: Any, **options: Any) -> Any:
         self.left -= 1
         if self.left == 0 and not self.answers:
             raise SinkTimeout("cut")
-        answer = await super()._request(*arguments, **options)
+        answer = await super().ask(*arguments, **options)
         if self.left == 0:
             raise SinkTimeout("cut")
         return answer
@@ -177,9 +178,10 @@ class Cut(IndexReindexer):
 async def interrupted(index: Index, step: Callable[[IndexReindexer], Awaitable[object]]) -> None:
     """Run the step with a cut at each of its requests in turn, until one run needs fewer."""
     for answers in (False, True):
-        for at in range(1, 20):
-            reindexer = Cut(index.sink()._options)
-            reindexer.left, reindexer.answers = at, answers
+        for at in range(1, 30):
+            reindexer = IndexReindexer(index.sink()._options)
+            cut = reindexer._indices = Cut(reindexer._indices.client, reindexer._options)
+            cut.left, cut.answers = at, answers
             try:
                 await step(reindexer)
             except SinkTimeout:
@@ -189,6 +191,7 @@ async def interrupted(index: Index, step: Callable[[IndexReindexer], Awaitable[o
                 assert "is not being reindexed" in str(error)  # noqa: PT017
             finally:
                 await reindexer.close()
+            assert at > 1, "nothing was cut"
             break
 
 

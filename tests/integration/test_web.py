@@ -22,8 +22,7 @@ from pytube.logs import Logger
 from pytube.sinks import build_sink
 from pytube.testing import batch
 from pytube.web.app import application
-from pytube.web.sampler import Sampler
-from pytube.web.site import Place, Sessions, Site
+from pytube.web.site import Place, Sampler, Sessions, Site
 from tests.helpers.asgi import Browser
 from tests.helpers.terms import Claim, Conn, acquire, park, park_item, scalar
 from tests.helpers.waiting import wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytube.cli.web import listening, server
+from pytube.cli.worker import listening, server
 from tests.helpers.chromium import Chromium
 from tests.helpers.waiting import wait_until
 from tests.integration.test_web import PAGES, TOKEN, Web, web, write

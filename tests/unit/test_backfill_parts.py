@@ -59,7 +59,7 @@ def test_a_chunk_fits_the_rate(rate: float | None, chunk: int, pods: int) -> Non
 
 def test_lines_of_a_backfill_that_workers_hold_up(capsys: pytest.CaptureFixture[str]) -> None:
     """Its note comes and goes with each chunk."""
-    with progress_display(as_json=False) as display:
+    with progress_display() as display:
         for number in range(50):
             for note in (None, "waits: 2000 backfill pods or more wait in the tube (limit 2000)"):
                 display(Progress(1, "t", "items", "inserting", False, number, 99, 1.0, note))
@@ -67,7 +67,7 @@ def test_lines_of_a_backfill_that_workers_hold_up(capsys: pytest.CaptureFixture[
 
 
 def test_lines_of_what_a_backfill_waits_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_display(as_json=False) as display:
+    with progress_display() as display:
         for note in ("waits for transactions to end: pid 1, pid 2", "waits for transactions to end: pid 2"):
             display(Progress(1, "t", "items", "waiting", False, 0, None, None, note))
         display(Progress(1, "t", "items", "waiting", False, 0, None, None, "collects the ids"))

@@ -19,9 +19,8 @@ from click.testing import CliRunner
 import pytube
 from pytube import logs
 from pytube.cli.context import key_argument, tube_argument
-from pytube.cli.examples import EXAMPLES
 from pytube.cli.output import seconds
-from pytube.cli.program import COMMANDS, Later, cli, in_their_place
+from pytube.cli.program import COMMANDS, EXAMPLES, Later, cli, in_their_place
 from tests.docs.pages import BY_NAME
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import ROOT

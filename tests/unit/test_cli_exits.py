@@ -16,8 +16,7 @@ from click.testing import CliRunner, Result
 
 from pytube.cli import context
 from pytube.cli.context import confirm
-from pytube.cli.exits import EXIT_CODES
-from pytube.cli.program import Program
+from pytube.cli.program import EXIT_CODES, Program
 from pytube.errors import (
     BrokerUnavailable,
     ConfigError,

@@ -155,7 +155,7 @@ async def test_a_call_that_begins_too_late_is_none(
 ) -> None:
     """Its send was given up, or the right to send has lapsed, before the thread began."""
     threads, called = Threads(), list[Batch]()
-    monkeypatch.setattr("pytube.sinks.calls.threading.Thread", threads)
+    monkeypatch.setattr("pytube.sinks.base.threading.Thread", threads)
     sink = CallableSink(called.append, name="shop:index")
     await sink.open()
     begin = time.monotonic()

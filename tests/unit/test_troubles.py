@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal
 
 import pytest
 
 from pytube.health.findings import Level
-from pytube.health.fleet import Back, Count, Hindrance, HostSample, Partition, Process, Queue, Refusal
+from pytube.health.fleet import Back, Complaint, Count, Hindrance, HostSample, Partition, Process, Queue
 from pytube.health.troubles import pace, troubles
 from pytube.health.watcher import FleetWatcher
 from pytube.outbox.admin import RestingTopic
@@ -30,6 +31,10 @@ TUBE = Partition(
     state="leads",
 )
 OUTBOX = replace(TUBE, kind="outbox", name="o")
+
+
+def refusal(tube: str, worker: str, reason: str) -> Complaint:
+    return Complaint(tube, "refused", "", worker, reason, datetime.now(UTC), datetime.now(UTC))
 
 
 def said(*partitions: Partition, hindered: Sequence[Hindrance] = ()) -> list[str]:
@@ -226,16 +231,16 @@ def test_while_kafka_is_back_nobody_is_to_start_another_worker() -> None:
 def test_a_worker_that_runs_and_refuses_a_tube_is_told_with_its_reason() -> None:
     free = replace(TUBE, state="free", leader=None, waiting=Count(3), lag=86.8)
     reason = "permission denied for schema shop; grant wrk the missing right"
-    refused = [Refusal("t", "shop-1", reason), Refusal("t", "shop-2", reason), Refusal("u", "shop-1", "no")]
-    (found,) = troubles([HostSample(None, [free], refused=refused)])
+    refused = [refusal("t", "shop-1", reason), refusal("t", "shop-2", reason), refusal("u", "shop-1", "no")]
+    (found,) = troubles([HostSample(None, [free], complaints=refused)])
     assert found.level is Level.FAIL
     assert f"; workers shop-1, shop-2 can't serve it: {reason}: do what the reason says" in str(found)
     assert "start a worker" not in str(found)
-    assert not troubles([HostSample(None, [TUBE], refused=refused)]), "another worker leads it"
-    only = HostSample(None, [free, replace(free, name="u")], refused=refused).only(
+    assert not troubles([HostSample(None, [TUBE], complaints=refused)]), "another worker leads it"
+    only = HostSample(None, [free, replace(free, name="u")], complaints=refused).only(
         lambda one: one.name == "u"
     )
-    assert [one.tube for one in only.refused] == ["u"]
+    assert [one.tube for one in only.complaints] == ["u"]
 
 
 def test_a_companion_without_a_leader_is_a_matter_of_its_tube() -> None:
@@ -252,7 +257,7 @@ def test_a_companion_without_a_leader_is_a_matter_of_its_tube() -> None:
     (found,) = troubles([HostSample(None, [replace(free, lag=86.8), links])])
     assert (found.level, found.name) == (Level.FAIL, "t")
     for rows in ([TUBE, late], [late]):
-        (found,) = troubles([HostSample(None, rows, refused=[Refusal("t", "shop-1", "no")])])
+        (found,) = troubles([HostSample(None, rows, complaints=[refusal("t", "shop-1", "no")])])
         assert (found.level, found.name) == (Level.FAIL, "t_relations")
         assert "worker shop-1 can't serve it: no" in str(found)
         (found,) = troubles([HostSample(None, rows)])

@@ -9,7 +9,7 @@ import pytest
 
 from pytube.web.html import clock_time, document, graph, tag
 from pytube.web.parked import Mark, chosen, compared
-from pytube.web.sampler import History, Series
+from pytube.web.site import History, Series
 from tests.helpers.cli import run
 from tests.unit.test_cli import DOWN
 

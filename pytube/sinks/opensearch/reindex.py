@@ -17,17 +17,14 @@ from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
 from pytube.sinks.opensearch.index import (
     GREEN,
     REINDEX,
+    Indices,
     Pair,
-    create,
-    describe,
-    explained,
-    find,
     handed_on,
+    meta_of,
     path_of,
     takes_no_writes,
 )
 
-_META = REINDEX
 _MOMENT = "%Y%m%d%H%M%S"
 """Of the start, in names."""
 
@@ -61,7 +58,7 @@ class IndexReindexer:
 
     def __init__(self, options: OpenSearchOptions) -> None:
         self._options = options
-        self._client = Client(options)
+        self._indices = Indices(Client(options), options)
 
     # --- steps ----------------------------------------------------------------------------
 
@@ -99,7 +96,7 @@ class IndexReindexer:
         """Keep the numbers of the backfills that fill the new index in it, so that they go with it."""
         pair, _, _ = await self._find()
         new, about = await self._new(pair)
-        await self._put_meta(new, about, {**_meta(about)[_META], "backfills": list(backfills)})
+        await self._put_meta(new, about, {**meta_of(about)[REINDEX], "backfills": list(backfills)})
 
     async def count(self, name: str) -> int:
         """The documents of an index that can be searched after a refresh."""
@@ -174,14 +171,14 @@ class IndexReindexer:
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._indices.client.close()
 
     # --- the present state --------------------------------------------------------------------
 
     async def _find(self) -> tuple[Pair | None, str, About]:
         """The reindex that is under way, and the index that the alias is on."""
         index = self._options.index
-        found = await find(self._client, self._options)
+        found = await self._indices.find()
         if found is None:
             raise UsageError(f'there is no alias "{index}" yet; start a worker, which creates it')
         name, about = found
@@ -197,7 +194,7 @@ class IndexReindexer:
         if pair is None:
             return None
         old, new = [await self._holder(alias) for alias in (pair.blue, pair.green)]
-        kept = {} if new is None else _meta(new[1]).get(_META, {})
+        kept = {} if new is None else meta_of(new[1]).get(REINDEX, {})
         return ReindexState(
             tube=str(kept.get("tube", "")),
             old=None if old is None else old[0],
@@ -209,7 +206,7 @@ class IndexReindexer:
 
     async def _holder(self, alias: str) -> tuple[str, About] | None:
         """The index that the alias is on, and its data; None without the alias."""
-        return next(iter((await describe(self._client, alias)).items()), None)
+        return next(iter((await self._indices.describe(alias)).items()), None)
 
     async def _new(self, pair: Pair | None) -> tuple[str, About]:
         pair = _required(pair, self._options.index)
@@ -229,10 +226,9 @@ class IndexReindexer:
             )
 
     async def _count(self, name: str, query: Mapping[str, Any]) -> int:
-        await self._request("POST", f"{path_of(name)}/_refresh", what=f'refresh "{name}"')
-        answer = await self._request(
-            "POST", f"{path_of(name)}/_count", what=f'count in "{name}"', body={"query": query}
-        )
+        ask, path = self._indices.ask, path_of(name)
+        await ask(f'refresh "{name}"', "POST", f"{path}/_refresh")
+        answer = await ask(f'count in "{name}"', "POST", f"{path}/_count", body={"query": query})
         return int(answer["count"])
 
     async def _refuse_old_servers(self, name: str, unused: str) -> None:
@@ -241,15 +237,15 @@ class IndexReindexer:
         Tested by removing an alias that does not exist: the version would say less, since forks count their
         own.
         """
-        action = _remove(name, unused)
-        with explained(self._client, "change aliases", missing_ok=True):
+        action, client = _remove(name, unused), self._indices.client
+        with self._indices.explained("change aliases", missing_ok=True):
             try:
-                await self._client.request("POST", "/_aliases", body={"actions": [action]})
+                await client.request("POST", "/_aliases", body={"actions": [action]})
             except Refused as error:
                 if error.status != 400:
                     raise
                 raise UsageError(
-                    f"{self._client.where} can't move an alias safely: its `_aliases` does not know "
+                    f"{client.where} can't move an alias safely: its `_aliases` does not know "
                     "must_exist; a reindex needs OpenSearch 2.12 or newer, or Elasticsearch 7.11 or newer"
                 ) from error
 
@@ -258,27 +254,26 @@ class IndexReindexer:
     async def _create(self, pair: Pair, about: About, tube: str) -> None:
         """The new index with its own alias, which shows whose it is if nothing else is done."""
         aliases = {pair.green: _routing(about, pair.index)}
-        meta = {_META: {"tube": tube}, **handed_on(about)}
-        with explained(self._client, f'create the index "{pair.new_index}"'):
-            await create(self._client, self._options, pair.new_index, aliases, meta)
+        meta = {REINDEX: {"tube": tube}, **handed_on(about)}
+        with self._indices.explained(f'create the index "{pair.new_index}"'):
+            await self._indices.create(pair.new_index, aliases, meta)
 
     async def _delete_leftovers(self) -> bool:
         """Delete new indices of starts that were interrupted before anything was written; whether any was."""
-        found = await describe(self._client, f"{self._options.index}{GREEN}*")
+        found = await self._indices.describe(f"{self._options.index}{GREEN}*")
         mine = [
             name
             for name, about in found.items()
-            if Pair.among(self._options.index, about["aliases"]) and _META in _meta(about)
+            if Pair.among(self._options.index, about["aliases"]) and REINDEX in meta_of(about)
         ]
         for name in mine:
-            await self._request("DELETE", path_of(name), what=f'delete "{name}"')
+            await self._indices.delete(name)
         return bool(mine)
 
     async def _change(self, actions: Sequence[Action]) -> bool:
         """All of it or nothing; whether every node has confirmed it."""
-        answer = await self._request(
-            "POST", "/_aliases", what="change aliases", body={"actions": list(actions)}
-        )
+        body = {"actions": list(actions)}
+        answer = await self._indices.ask("change aliases", "POST", "/_aliases", body=body)
         return bool(answer.get("acknowledged"))
 
     async def _confirm(self, pair: Pair) -> None:
@@ -297,26 +292,15 @@ class IndexReindexer:
             )
 
     async def _put_meta(self, name: str, about: About, kept: Mapping[str, Any] | None) -> None:
-        meta = {key: value for key, value in _meta(about).items() if key != _META}
-        body = {"_meta": meta if kept is None else {**meta, _META: kept}}
-        await self._request("PUT", f"{path_of(name)}/_mapping", what=f'map "{name}"', body=body)
-
-    async def _request(
-        self, method: str, path: str, *, what: str, body: Mapping[str, Any] | None = None
-    ) -> Any:
-        with explained(self._client, what):
-            return await self._client.request(method, path, body=body)
+        meta = {key: value for key, value in meta_of(about).items() if key != REINDEX}
+        body = {"_meta": meta if kept is None else {**meta, REINDEX: kept}}
+        await self._indices.put_mapping(name, body, f'map "{name}"')
 
 
 def _required(pair: Pair | None, index: str) -> Pair:
     if pair is None:
         raise UsageError(f'"{index}" is not being reindexed; `pytube reindex start` begins it')
     return pair
-
-
-def _meta(about: About) -> dict[str, Any]:
-    meta: dict[str, Any] = about["mappings"].get("_meta", {})
-    return meta
 
 
 def _started(pair: Pair) -> datetime:

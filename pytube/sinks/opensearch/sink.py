@@ -11,18 +11,7 @@ from pytube.model import Batch, Id, Key, KeyType, Result, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
 from pytube.sinks.opensearch.bulk import Delivery, Lines, deliver, is_possible, reference
 from pytube.sinks.opensearch.client import Client, OpenSearchOptions, Refused
-from pytube.sinks.opensearch.index import (
-    Targets,
-    delete,
-    ensure,
-    find,
-    inspect,
-    look_up,
-    read_mark,
-    read_note,
-    refuse_missing,
-    write_note,
-)
+from pytube.sinks.opensearch.index import Indices, Targets
 from pytube.sinks.opensearch.reindex import IndexReindexer
 from pytube.sinks.registry import KeyTemplate
 from pytube.threads import Resolver
@@ -41,7 +30,7 @@ class OpenSearchSink:
         self.template = KeyTemplate(options.key)
         self._lines = Lines(options, self.template)
         self._resolver = Resolver(options.connect_timeout)
-        self._opened: tuple[Client, Targets] | None = None
+        self._opened: tuple[Indices, Targets] | None = None
         self._looking = asyncio.Lock()
         self._mark: str | None = None
         """Of the index that was checked last."""
@@ -68,29 +57,28 @@ class OpenSearchSink:
         """Open, unless there is no index, and none is to be made."""
         if self._opened is not None:
             return
-        options = self._options
-        client = Client(options, self._resolver)
+        indices = Indices(Client(self._options, self._resolver), self._options)
         try:
             if makes:
-                self._opened = client, await ensure(client, options)
-            elif (found := await find(client, options)) is not None:
-                self._opened = client, await inspect(client, options, found, mends=False)
+                self._opened = indices, await indices.ensure()
+            elif (found := await indices.find()) is not None:
+                self._opened = indices, await indices.inspect(found, mends=False)
             else:
-                refuse_missing(options)
+                indices.refuse_missing()
         except SinkTimeout as error:
             raise SinkUnavailable(str(error)) from error
         finally:
             if self._opened is None:
-                await client.close()
+                await indices.client.close()
         self._mark = self._fault = None
 
     async def send(self, batch: Batch) -> Sequence[Result]:
         """Write the batch, in bulk requests of at most `bulk_bytes`; during a reindex, to both indices."""
-        client, targets = self._open()
+        indices, targets = self._open()
         if self._fault is not None:
             raise SinkUnavailable(self._fault)
         while True:
-            deliveries = [Delivery(client, index, self._options, batch) for index in targets.written]
+            deliveries = [Delivery(indices.client, index, self._options, batch) for index in targets.written]
             results: Sequence[Result] | SinkError
             try:
                 results = await deliver(deliveries, self._lines)
@@ -98,7 +86,7 @@ class OpenSearchSink:
                 results = error
             found = None
             if any(one.may_have_moved for one in deliveries):
-                found = await self._look_again(client, targets, batch.tube)
+                found = await self._look_again(indices, targets, batch.tube)
             if found is not None:
                 targets = found  # accepted documents are recognized by their tokens
             elif isinstance(results, SinkError):
@@ -112,8 +100,8 @@ class OpenSearchSink:
     async def close(self) -> None:
         """Begin no more requests; running ones end on their own."""
         if self._opened is not None:
-            (client, _), self._opened = self._opened, None
-            await client.close()
+            (indices, _), self._opened = self._opened, None
+            await indices.client.close()
 
     async def scan(self, tube: str, shard: int, below_seq: int) -> AsyncIterator[Sequence[Id]]:
         """The ids of the documents of that tube and shard with a lower stamp, in the order of their words.
@@ -121,8 +109,8 @@ class OpenSearchSink:
         Each page is a separate search after the last id of the page before, so that any time may pass
         between two, and the server keeps nothing open. During a reindex, both indices are looked through.
         """
-        client, _ = self._open()
-        stamp = self._options.stamp
+        indices, _ = self._open()
+        client, stamp = indices.client, self._options.stamp
         params = {
             **({"routing": str(shard)} if self._options.routing == "shard" else {}),
             # Without it, documents of a shard that is down are left out silently.
@@ -146,7 +134,7 @@ class OpenSearchSink:
             "sort": [{f"{stamp}.id": "asc"}],
         }
         # Asked each time: only a write would notice that a reindex is over.
-        for index in (await look_up(client, self._options, tube)).written:
+        for index in (await indices.look_up(tube)).written:
             # Makes everything searchable that was acknowledged.
             refreshed = await _ask(client, "scanned", f"{index.path}/_refresh")
             if failed := refreshed.get("_shards", {}).get("failed", 0):
@@ -166,7 +154,8 @@ class OpenSearchSink:
 
     async def read(self, tube: str, keys: Sequence[Key]) -> Mapping[Key, Stored]:
         """Get them by their `_id`, which needs no refresh. The server does not show tombstones."""
-        client, targets = self._open()
+        indices, targets = self._open()
+        client = indices.client
         names = [self.template.name(tube, *key) for key in keys]
         possible = [at for at, name in enumerate(names) if is_possible(name)]
         found: dict[Key, Stored] = dict.fromkeys(keys, Stored())
@@ -198,22 +187,22 @@ class OpenSearchSink:
 
         An index that has taken the place of another is checked before more is written to it.
         """
-        client, targets = self._open()
-        mark = await read_mark(client, self._options)
+        indices, targets = self._open()
+        mark = await indices.read_mark()
         if mark is None:
             self._fault = None  # of an index that is gone: who sends finds that
         elif mark != self._mark or self._fault is not None:
-            await self._inspect(client, targets, tube)
+            await self._inspect(indices, targets, tube)
             self._mark = mark
         return mark
 
-    async def _inspect(self, client: Client, seen: Targets, tube: str) -> None:
+    async def _inspect(self, indices: Indices, seen: Targets, tube: str) -> None:
         """See whether more may be written, and do what `open` would."""
         try:
-            found = await find(client, self._options)
+            found = await indices.find()
             if found is not None:
                 _refuse_index_for_alias(seen, tube, is_alias=found[0] != self._options.index)
-                await inspect(client, self._options, found, mends=True)
+                await indices.inspect(found, mends=True)
         except ConfigError as error:  # of the index, not of the documents
             self._fault = str(error)
         else:
@@ -222,9 +211,9 @@ class OpenSearchSink:
     async def write_mark(self, tube: str, mark: str) -> None:
         """Create the index, which has its uuid by that."""
         del tube, mark
-        client, _ = self._open()
+        indices, _ = self._open()
         try:
-            self._opened = client, await ensure(client, self._options)
+            self._opened = indices, await indices.ensure()
         except SinkTimeout as error:
             raise SinkUnavailable(str(error)) from error
         except (ConfigError, SinkUnavailable) as error:
@@ -233,11 +222,11 @@ class OpenSearchSink:
 
     async def read_note(self, key: str) -> str | None:
         """From `_meta` of the index."""
-        return await read_note(self._open()[0], self._options, key)
+        return await self._open()[0].read_note(key)
 
     async def write_note(self, key: str, text: str) -> None:
         """Into `_meta` of the index."""
-        await write_note(self._open()[0], self._options, key, text)
+        await self._open()[0].write_note(key, text)
 
     def reindexer(self) -> IndexReindexer:
         """What moves the alias to a new index."""
@@ -258,27 +247,27 @@ class OpenSearchSink:
         async def erase(_: str, __: Collection[Key]) -> None:
             client = Client(options)
             try:
-                await delete(client, index)
+                await Indices(client, options).delete(index)
             finally:
                 await client.close()
 
         notes = (of_the_suite("the mapping"), of_the_suite("the template of _id"))
         return Trial(lambda: type(self)(options), f"index {index}", erase, notes)
 
-    async def _look_again(self, client: Client, seen: Targets, tube: str) -> Targets | None:
+    async def _look_again(self, indices: Indices, seen: Targets, tube: str) -> Targets | None:
         """Where documents of `tube` go now; None when that is still where they went."""
         async with self._looking:
-            if self._open() == (client, seen):
+            if self._open() == (indices, seen):
                 try:
-                    found = await look_up(client, self._options, tube)
+                    found = await indices.look_up(tube)
                     _refuse_index_for_alias(seen, tube, is_alias=found.searched.is_alias)
                 except ConfigError as error:  # of the index, not of the documents
                     raise SinkUnavailable(str(error)) from error
-                self._opened = client, found
+                self._opened = indices, found
             _, now = self._open()
             return None if now == seen else now
 
-    def _open(self) -> tuple[Client, Targets]:
+    def _open(self) -> tuple[Indices, Targets]:
         if self._opened is None:
             raise SinkUnavailable('sink "opensearch" is not open')
         return self._opened

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import click
 
-from pytube.cli.examples import EXAMPLES
-from pytube.cli.exits import exit_codes
-from pytube.cli.program import GROUPS, Later, cli
+from pytube.cli.program import EXAMPLES, GROUPS, Later, cli, exit_codes
 from tests.docs.reference.markdown import code, codes, sentence, table
 
 DATABASE = ("--dsn", "--schema", "--host")
