@@ -73,8 +73,11 @@ class CircuitBreaker:
         """Whether requests may pass: no failure since the last success."""
         return self._failures == 0
 
-    def fail(self, reason: str, begun: float = float("-inf")) -> None:
-        """A request that began then failed: open the circuit; the back-off grows with each failed probe."""
+    def fail(self, reason: str, begun: float = float("-inf"), *, longest: float = float("inf")) -> None:
+        """A request that began then failed: open the circuit; the back-off grows with each failed probe.
+
+        `longest`: seconds of the back-off at most.
+        """
         self.failed_at = now = time.monotonic()
         if self.is_closed:
             self._opened_at = self.next_probe = now  # the back-off of an earlier outage does not count
@@ -84,7 +87,7 @@ class CircuitBreaker:
         if now >= self.next_probe:  # requests that were under way together count as one failure
             self._failures += 1
             jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 # spreads load, guards nothing
-            self.next_probe = now + backoff(self._failures) * jitter
+            self.next_probe = now + min(backoff(self._failures), longest) * jitter
         self._active_term.note_down(self._what, reason)
 
     def succeed(self) -> float | None:
