@@ -13,6 +13,7 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Parking, Seen
+from pytube.admin.acts import AT_ONCE
 from pytube.cli.context import (
     PREVIEW,
     Duration,
@@ -45,7 +46,8 @@ def touch(
 ) -> None:
     """Resend documents of TUBE by ids of TABLE.
 
-    TABLE is schema.table. An id without a row is deleted at the sink. Put -- before negative ids.
+    TABLE is schema.table. An id without a row is deleted at the sink. More than 1000 ids go behind live
+    changes. Put -- before negative ids.
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
@@ -55,6 +57,8 @@ def touch(
         else:
             count = admin.touch(connection, name, table, ids, database.schema)
     text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
+    if count > AT_ONCE:
+        text += ", behind live changes"
     tell(text, {"tube": name, "table": table, "touched": count}, as_json=as_json)
 
 
