@@ -166,6 +166,7 @@ class Deliverer:
         self.locked = LockedTables(active_term)
         """Tables that reads wait for."""
         active_term.troubles.watch("slow", tube.gate.why_slow)
+        active_term.troubles.watch("late", tube.gate.why_late)
         self._active_term = active_term
         self._enricher = tube.enricher
         self._transforms = tube.transforms
@@ -376,7 +377,8 @@ class Deliverer:
                 results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
-            if self._active_term.is_trusted:  # else see `_handle_timeout`; or the sink refused for that
+            # Else see `_handle_timeout`; or the sink refused for that.
+            if self._active_term.is_trusted and not self._gate.was_late(sent):
                 self.sink_breaker.fail(str(error), sent.at)
             outcome.unsent.append(documents.keys)
         except SinkTimeout as error:
