@@ -44,7 +44,7 @@ def touch(
 ) -> int:
     """Touch documents by their ids; an id without a row is deleted at the sink.
 
-    More than `AT_ONCE` ids are delivered behind live changes, as those of a backfill.
+    More than `AT_ONCE` ids are delivered behind live changes, like a backfill.
 
     Args:
         connection: autocommit.
@@ -72,8 +72,8 @@ def touch_query(
 ) -> int:
     """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
 
-    More than `AT_ONCE` ids are delivered behind live changes, as those of a backfill. To find out, a first
-    run of the query ends behind that many; what it has done is undone then.
+    More than `AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first run of the
+    query ends after `AT_ONCE` ids and one; if there are more, it is rolled back.
 
     The audit holds a digest of the query in place of its text, which may contain confidential data.
 

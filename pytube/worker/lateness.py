@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from pytube.logs import Logger
 
-_LOG = Logger("pytube.worker")
+_log = Logger("pytube.worker")
 _INTERVAL = 0.1
 """Seconds between two looks at the clock, while there are requests."""
 _WINDOW = 10.0
@@ -101,7 +101,7 @@ class Lateness:
             )
         if now >= self._until:
             self._since = now - self._measured
-            _LOG.warning("worker_late", reason=self._why)
+            _log.warning("worker_late", reason=self._why)
         self._until = now + _RECENT
 
     def delays(self, since: float, total: float, now: float) -> bool:
