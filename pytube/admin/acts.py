@@ -72,8 +72,8 @@ def touch_query(
 ) -> int:
     """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
 
-    More than `AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first run of the
-    query ends after `AT_ONCE` ids and one; if there are more, it is rolled back.
+    More than `AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first run of
+    the query ends after one more; if there are so many, it is rolled back.
 
     The audit holds a digest of the query in place of its text, which may contain confidential data.
 
