@@ -1,4 +1,4 @@
-"""What to run so that a role may read what Postgres has refused it."""
+"""The statements that let a role read tables which Postgres has refused it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def about(error: psycopg.Error, tables: Sequence[tuple[str, str]] = ()) -> Mappi
 
 
 def how_to_let_read(error: psycopg.Error, role: str, rows: Sequence[Sequence[Any]] = ()) -> str:
-    """The remedy where a role may not read; `rows`: what `GRANTS` found."""
+    """The remedy where a role may not read; `rows`: as `GRANTS` gives them."""
     quoted = psycopg.sql.Identifier(role).as_string()
     if "row-level security" in (error.diag.message_primary or ""):
         return f"as a superuser, run: ALTER ROLE {quoted} BYPASSRLS"

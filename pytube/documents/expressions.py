@@ -107,7 +107,7 @@ _FAULTS = {
 """Signs in the tree, and their meanings."""
 
 _LOCK_TIMEOUT = "2s"
-"""For which a statement waits for a table's lock. A query that is only parsed needs it, too."""
+"""The longest wait for a table's lock. A query that is only parsed needs it, too."""
 _LOCKED_BY: Final = """
     SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname), pg_catalog.concat('pid ', l.pid,
         ' (' || nullif(pg_catalog.concat_ws(', ', nullif(a.application_name, ''), a.state), '') || ')')
@@ -121,7 +121,7 @@ _LOCKED_BY: Final = """
     ORDER BY NOT l.granted, 1, l.pid
     LIMIT 1
 """
-"""A table named in a text that another session has locked, and who has it; nobody may be left by now."""
+"""A locked table that a text names, and the session that holds it; there may be none any more."""
 
 _MANY: Final = 30
 """Columns of a table, beyond which a message does not list them."""

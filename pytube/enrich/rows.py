@@ -155,7 +155,7 @@ class Enricher:
         error: psycopg.Error,
         groups: Mapping[int, Sequence[Id]],
     ) -> EnrichFailed:
-        """The error for a right that the role lacks, with the statement that grants it."""
+        """The error for a missing right, with the statement that grants it."""
         self._roots = None
         tables = [(root.schema, root.table) for root in self._tables_of(groups)]
         found = await connection.execute(GRANTS, about(error, tables))

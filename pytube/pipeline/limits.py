@@ -159,7 +159,7 @@ class CongestionControl:
     # --- signs ----------------------------------------------------------------------------
 
     def answer(self, sent: Sent, now: float, late: float = 0.0) -> None:
-        """The sink has answered. `late`: as of `Sent`, until now; what the process lost is not its fault."""
+        """The sink has answered. `late`: as of `Sent`, until now: that time is not its fault."""
         self.answered_at = now
         latency = max(0.0, now - sent.at - (late - sent.late))
         self._pace = min(self._pace, latency / sent.documents)

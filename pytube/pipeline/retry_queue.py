@@ -47,7 +47,7 @@ class RetryQueue:
 
     @property
     def put_off(self) -> int:
-        """How many wait, without those that have failed alone: they hold up no others."""
+        """How many wait, without keys that have failed alone: they hold up no others."""
         return max(0, self.keys - len(self._failures))
 
     def push(self, flight: Flight, keys: Sequence[Key], at: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""How late the event loop of a worker runs what is due: what that takes must not be held against a sink.
+"""How late the event loop of a worker is: this delay must not be held against a sink.
 
 A loop is late where the process gets too little processor time, or was stopped, and where code in it blocks.
 An answer that has come then waits, and seems to have taken long.
@@ -37,7 +37,7 @@ class Lateness:
         """When the next look is due, by `time.monotonic()`."""
         self._total = 0.0
         self._measured = self._late = self._worked = 0.0
-        """Of the present window: seconds, those of lateness, and those that the loop's thread has worked."""
+        """Of the present window: its length, the lateness in it, and the time for which the loop's thread has worked."""
         self._worked_at = 0.0
         self._why = ""
         self._since = self._until = float("-inf")

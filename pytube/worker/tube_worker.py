@@ -241,9 +241,9 @@ class TubeWorker(PartitionWorker[Pod]):
         return self._probe is not None and not self._probe.done()
 
     def _take_next(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
-        """The keys of the next delivery: by turns those to be sent again, and others, if both wait.
+        """The keys of the next delivery: by turns to be sent again, or for the first time, if both wait.
 
-        Keys that fail again and again hold up no others so, nor those that get through once they are apart.
+        So keys that fail again and again hold up no others.
         """
         first, second = self._take_retry, self._take_flight
         if self._retried_last:
@@ -358,7 +358,7 @@ class TubeWorker(PartitionWorker[Pod]):
         outcome.trace.delivered(outcome.counts(), self.machine)
 
     async def _count_failures(self, outcome: Outcome, now: float) -> list[DeadLetter]:
-        """Queue what has failed to be sent again, and store its attempts; returns the keys to park."""
+        """Queue failed keys to be sent again, and store their attempts; returns the keys to park."""
         flight, retries = outcome.flight, self._retries
         if flight.failed_at is None:
             flight.failed_at = now
