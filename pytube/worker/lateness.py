@@ -37,7 +37,7 @@ class Lateness:
         """When the next look is due, by `time.monotonic()`."""
         self._total = 0.0
         self._measured = self._late = self._worked = 0.0
-        """Of the present window: its length, the lateness in it, and the time for which the loop's thread has worked."""
+        """Of the present window: its length, the lateness in it, and the work of the loop's thread."""
         self._worked_at = 0.0
         self._why = ""
         self._since = self._until = float("-inf")
