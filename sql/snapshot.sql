@@ -570,9 +570,9 @@ COMMENT ON FUNCTION tube.tube_failing_note(tube text, partition integer, reason 
 CREATE FUNCTION tube.tube_hindered_list() RETURNS TABLE(tube text, partition integer, what text, reason text, since timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS d96afda08c647289;
+    AS 88b1843ce63e0867;
 
-COMMENT ON FUNCTION tube.tube_hindered_list() IS 'Lists what slows down partitions that are led: slow sinks and locked tables.';
+COMMENT ON FUNCTION tube.tube_hindered_list() IS 'Lists what slows down partitions that are led: slow sinks, locked tables, late workers.';
 
 CREATE FUNCTION tube.tube_id_column(tbl regclass, id_col name DEFAULT NULL::name) RETURNS TABLE(name name, is_key boolean, is_unique boolean, reason text)
     LANGUAGE sql STABLE
@@ -784,7 +784,7 @@ COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the present terms;
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean, paused text, step bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 9fef59a9bab0bd45;
+    AS 3fafa529eb222879;
 
 COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews many terms at once, without waiting for locks; terms missing from the answer are over. troubles reports by leader_id what keeps a term from delivering. paused is why a term has to pause, step a step to take.';
 
@@ -2849,7 +2849,7 @@ CREATE TABLE tube.tube_trouble (
     what text NOT NULL,
     reason text NOT NULL,
     since timestamp with time zone NOT NULL,
-    CONSTRAINT tube_trouble_what_check CHECK ((what = ANY (ARRAY['sink'::text, 'source'::text, 'slow'::text, 'locked'::text])))
+    CONSTRAINT tube_trouble_what_check CHECK ((what = ANY (ARRAY['sink'::text, 'source'::text, 'slow'::text, 'locked'::text, 'late'::text])))
 )
 WITH (fillfactor='50');
 

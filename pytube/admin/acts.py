@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -23,10 +24,12 @@ from pytube.verify.explain import parsed
 _ATTACHED = """
     SELECT l.tbl::text, l.shard, l.key_type::text FROM {s}.tube_list(%(table)s) AS l WHERE l.tube = %(tube)s
 """
-_PUT = "SELECT {s}.tube_keys_put(%(tube)s, %(shard)s, 'T', %(keys)s)"
-_INSERT = "SELECT {s}.tube_pods_insert(%(tube)s, %(ids_query)s, %(shard)s, 'T')"
+_PUT = "SELECT {s}.tube_keys_put(%(tube)s, %(shard)s, %(op)s, %(keys)s)"
+_INSERT = "SELECT {s}.tube_pods_insert(%(tube)s, %(ids_query)s, %(shard)s, %(op)s)"
 _AUDIT = "SELECT {s}.tube_audit_add('touch', %(tube)s, %(details)s)"
 _SHOWN = 10
+AT_ONCE = 1000
+"""Ids that are touched together with live changes; more of them are in the way of these, and go behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ def touch(
     connection: psycopg.Connection, tube: str, table: str, ids: Sequence[str], schema: str = "tube"
 ) -> int:
     """Touch documents by their ids; an id without a row is deleted at the sink.
+
+    More than `AT_ONCE` ids are delivered behind live changes, like a backfill.
 
     Args:
         connection: autocommit.
@@ -57,7 +62,7 @@ def touch(
         raise UsageError("no id is given; name one at least, or give a query")
     details = {"table": table, "count": len(keys), "keys": [key[:100] for key in keys[:_SHOWN]]}
     with explained(), translated(), connection.transaction():
-        value_of(connection, schema, _PUT, tube=tube, shard=attached.shard, keys=keys)
+        value_of(connection, schema, _PUT, tube=tube, shard=attached.shard, op=_op(len(keys)), keys=keys)
         value_of(connection, schema, _AUDIT, tube=tube, details=Jsonb(details))
     return len(keys)
 
@@ -66,6 +71,9 @@ def touch_query(
     connection: psycopg.Connection, tube: str, table: str, query: str, schema: str = "tube"
 ) -> int:
     """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
+
+    More than `AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first run of
+    the query ends after one more; if there are so many, it is rolled back.
 
     The audit holds a digest of the query in place of its text, which may contain confidential data.
 
@@ -77,20 +85,44 @@ def touch_query(
     if not body:
         raise UsageError("the query is empty; give a SELECT of one column, the ids")
     # With the caller's rights, as psql would.
-    numbered = f"SELECT q.id, pg_catalog.row_number() OVER () FROM (\n{body}\n) AS q (id)"  # noqa: S608
+    numbered = "SELECT q.id, pg_catalog.row_number() OVER () FROM (\n{}\n) AS q (id)"
+    first = f"SELECT * FROM (\n{body}\n) AS first LIMIT {AT_ONCE + 1}"  # noqa: S608
     digest = hashlib.sha256(body.encode()).hexdigest()[:16]
+    with explained(), translated(), connection.transaction():
+
+        def insert(text: str, op: str) -> int:
+            with _notices(connection) as notices:
+                query = numbered.format(text)
+                value_of(connection, schema, _INSERT, tube=tube, ids_query=query, shard=attached.shard, op=op)
+            return int(re.findall(r"insert_ids=(\d+) insert_finished=t", "\n".join(notices))[-1])
+
+        with connection.transaction() as attempt:
+            count = insert(first, _op(1))
+            if count > AT_ONCE:
+                raise psycopg.Rollback(attempt)
+        if count > AT_ONCE:
+            count = insert(body, _op(count))
+        details = Jsonb({"table": table, "query_sha256": digest})
+        value_of(connection, schema, _AUDIT, tube=tube, details=details)
+    return count
+
+
+def _op(count: int) -> str:
+    """Of touches of so many ids."""
+    return "T" if count <= AT_ONCE else "B"
+
+
+@contextmanager
+def _notices(connection: psycopg.Connection) -> Iterator[list[str]]:
+    """The notices of the statements in the block, which is within a transaction."""
     notices: list[str] = []
     handler = lambda notice: notices.append(notice.message_primary or "")  # noqa: E731 # to be removed
     connection.add_notice_handler(handler)
     try:
-        with explained(), translated(), connection.transaction():
-            connection.execute("SET LOCAL client_min_messages = notice")
-            value_of(connection, schema, _INSERT, tube=tube, ids_query=numbered, shard=attached.shard)
-            details = Jsonb({"table": table, "query_sha256": digest})
-            value_of(connection, schema, _AUDIT, tube=tube, details=details)
+        connection.execute("SET LOCAL client_min_messages = notice")
+        yield notices
     finally:
         connection.remove_notice_handler(handler)
-    return int(re.findall(r"insert_ids=(\d+) insert_finished=t", "\n".join(notices))[-1])
 
 
 def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> _Attached:

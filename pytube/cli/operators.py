@@ -13,6 +13,7 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Parking, Seen
+from pytube.admin.acts import AT_ONCE
 from pytube.cli.context import (
     PREVIEW,
     Duration,
@@ -51,7 +52,8 @@ from pytube.errors import UsageError
 def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
     """Resend documents of TUBE by ids of TABLE.
 
-    TABLE is schema.table. An id without a row is deleted at the sink. Put -- before negative ids.
+    TABLE is schema.table. An id without a row is deleted at the sink. More than 1000 ids go behind live
+    changes. Put -- before negative ids.
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
@@ -61,6 +63,8 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
         else:
             count = admin.touch(connection, name, table, ids, database.schema)
     text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
+    if count > AT_ONCE:
+        text += ", behind live changes"
     tell(text, {"tube": name, "table": table, "touched": count})
 
 

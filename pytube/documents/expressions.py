@@ -106,6 +106,23 @@ _FAULTS = {
 }
 """Signs in the tree, and their meanings."""
 
+_LOCK_TIMEOUT = "2s"
+"""The longest wait for a table's lock. A query that is only parsed needs it, too."""
+_LOCKED_BY: Final = """
+    SELECT pg_catalog.format('%%I.%%I', n.nspname, c.relname), pg_catalog.concat('pid ', l.pid,
+        ' (' || nullif(pg_catalog.concat_ws(', ', nullif(a.application_name, ''), a.state), '') || ')')
+    FROM pg_catalog.pg_locks AS l
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.relation
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid AND a.state IS NOT NULL
+    WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock'
+        AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+        AND pg_catalog.strpos(%(text)s, pg_catalog.quote_ident(c.relname)) > 0
+    ORDER BY NOT l.granted, 1, l.pid
+    LIMIT 1
+"""
+"""A locked table that a text names, and the session that holds it; there may be none any more."""
+
 _MANY: Final = 30
 """Columns of a table, beyond which a message does not list them."""
 
@@ -131,6 +148,8 @@ class Expressions:
 
     connection: psycopg.Connection[Any]
     _frames: dict[tuple[TableName, str], tuple[str, str]] = field(default_factory=dict)
+    _statement: str = ""
+    """That was run last."""
 
     def field(self, table: Table, alias: str, text: str, where: str) -> Expression:
         """An entry of a SELECT list over the one table."""
@@ -205,7 +224,9 @@ class Expressions:
         self.connection.add_notice_handler(note)
         try:
             with self.connection.transaction(force_rollback=True):
-                self.connection.execute("SET LOCAL client_min_messages = notice")
+                self.connection.execute(
+                    f"SET LOCAL client_min_messages = notice; SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'"
+                )
                 yield notices
         except errors.InsufficientPrivilege as error:
             raise ConfigError(f"{where}: {self._missing_right(error)}") from None
@@ -214,6 +235,8 @@ class Expressions:
                 f"{where}: expressions are parsed in temporary views, which a standby or a read-only session "
                 "can't make; connect to the primary"
             ) from None
+        except errors.LockNotAvailable:
+            raise ConfigError(f"{where}: not checked, as {self._who_locks()}") from None
         except psycopg.DatabaseError as error:
             is_too_much = (error.sqlstate or "").startswith("54")  # a limit of Postgres
             if isinstance(error, psycopg.OperationalError) and not is_too_much:  # no fault of the text
@@ -223,6 +246,14 @@ class Expressions:
             raise ConfigError(f"{where}: {what}: {reason}; {_remedy(error, table)}") from None
         finally:
             self.connection.remove_notice_handler(note)
+
+    def _who_locks(self) -> str:
+        """Why the statement that was run last did not get its locks, and what to do."""
+        found = rows_of(self.connection, _LOCKED_BY, {"text": self._statement})
+        what, remedy = "a table that it reads is locked", "try again once that session has ended"
+        if found:
+            what = f"{found[0][0]} is locked by {found[0][1]}"
+        return f"{what}; {remedy}"
 
     def _missing_right(self, error: psycopg.Error) -> str:
         row = rows_of(
@@ -280,6 +311,7 @@ class Expressions:
 
         They would be run, and a COMMIT among them would keep their effects.
         """
+        self._statement = statement
         # With binary results psycopg uses the extended protocol, by which a text is one statement.
         self.connection.execute(statement.encode(), binary=True)
 

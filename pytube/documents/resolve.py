@@ -16,6 +16,7 @@ from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, Tube
 from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
+from pytube.db.rights import GRANTS, about, how_to_let_read
 from pytube.documents.model import Document
 from pytube.documents.tubes import Companion, Tube, companions_of, read_tubes
 from pytube.errors import ConfigError, StatementFailed
@@ -117,19 +118,12 @@ def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> No
             connection.execute("SET LOCAL row_security = off; SET LOCAL lock_timeout = '2s'")
             connection.execute(b"EXPLAIN " + document.query.encode(), arguments)
     except psycopg.errors.InsufficientPrivilege as error:
-        remedy = how_to_let_read(connection.info.user)
+        found = connection.execute(GRANTS, about(error)).fetchall()
+        remedy = how_to_let_read(error, connection.info.user, found)
         raise ConfigError(f"document {document.name}: {describe(error)}; {remedy}") from None
     except psycopg.DatabaseError:
         if connection.closed:
             raise
-
-
-def how_to_let_read(role: str) -> str:
-    """The remedy where a role may not run a query."""
-    return (
-        f"grant {role} SELECT on all that the query reads, and USAGE on the schemas; where row-level "
-        "security applies, BYPASSRLS, too"
-    )
 
 
 def _without(config: Config, names: Collection[str]) -> Config:

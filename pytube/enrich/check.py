@@ -15,7 +15,8 @@ from psycopg import sql
 
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
 from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.documents.resolve import digest_of, how_to_let_read, why_not_applied
+from pytube.db.rights import GRANTS, about, how_to_let_read
+from pytube.documents.resolve import digest_of, why_not_applied
 from pytube.enrich.rows import arguments_of, load_roots
 from pytube.enrich.statements import (
     PARAMETERS,
@@ -191,7 +192,8 @@ async def _faults_of_statements(
             error = await _explain(connection, tube, roots, reader, alone)
             if error is not None:
                 broken.add(id(section))
-                yield await _fault_of_query(connection, tube, where, section.query, error)
+                readers = _readers(config, section, roots)
+                yield await _fault_of_query(connection, tube, where, section.query, error, readers)
     for root in roots.all:
         section = section_of(config, root)
         if id(section) in broken:
@@ -205,7 +207,7 @@ async def _faults_of_statements(
         if error is None:
             continue
         if section.query is None or _lacks_rights(error):
-            yield _fault_of_table(connection, tube, root, error)
+            yield await _fault_of_table(connection, tube, root, error)
         else:
             own = root.name if config.of_table(root.schema, root.table) is not None else None
             where = f"the query of {section_path(tube, own)}, for {root.name}"
@@ -272,7 +274,12 @@ def _lacks_rights(error: psycopg.Error) -> bool:
 
 
 async def _fault_of_query(
-    connection: psycopg.AsyncConnection, tube: str, where: str, query: str, error: psycopg.Error
+    connection: psycopg.AsyncConnection,
+    tube: str,
+    where: str,
+    query: str,
+    error: psycopg.Error,
+    readers: Sequence[Root],
 ) -> Fault:
     finding = f"{where} is refused: {describe(error)}"
     if isinstance(error, _BUSY):
@@ -281,7 +288,7 @@ async def _fault_of_query(
     if remedy is not None:
         return Fault(finding, remedy)
     if _lacks_rights(error):
-        return Fault(finding, how_to_let_read(connection.info.user))
+        return Fault(finding, await _how_to_let_read(connection, error, readers))
     return Fault(
         finding, "correct it; it stands within parentheses, so it is one SELECT without a ; at its end"
     )
@@ -296,28 +303,28 @@ def _fault_of_columns(where: str, keys: KeyType, error: psycopg.Error) -> Fault:
     )
 
 
-def _fault_of_table(
+async def _fault_of_table(
     connection: psycopg.AsyncConnection, tube: str, root: Root, error: psycopg.Error
 ) -> Fault:
     where = f"the root table {root.name}"
     if isinstance(error, _BUSY):
         return _not_checked(where, error)
     if _lacks_rights(error):
-        role = sql.Identifier(connection.info.user).as_string()
-        schema, table = (
-            sql.Identifier(*name).as_string() for name in ((root.schema,), (root.schema, root.table))
-        )
-        return Fault(
-            f"{where} can't be read: {describe(error)}",
-            f"as its owner, run: GRANT USAGE ON SCHEMA {schema} TO {role}; "
-            f"GRANT SELECT ON {table} TO {role}; where row-level security applies, ALTER ROLE "
-            f"{role} BYPASSRLS, too",
-        )
+        remedy = await _how_to_let_read(connection, error, [root])
+        return Fault(f"{where} can't be read: {describe(error)}", remedy)
     ours = translate(error)
     return Fault(
         f"{where} can't be read: {ours or describe(error)}",
         f"see that the table and the predicate of tube {tube!r} fit each other",
     )
+
+
+async def _how_to_let_read(
+    connection: psycopg.AsyncConnection, error: psycopg.Error, readers: Sequence[Root]
+) -> str:
+    tables = [(root.schema, root.table) for root in readers]
+    found = await connection.execute(GRANTS, about(error, tables))
+    return how_to_let_read(error, connection.info.user, await found.fetchall())
 
 
 def _not_checked(where: str, error: psycopg.Error) -> Fault:

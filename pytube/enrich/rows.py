@@ -21,6 +21,7 @@ from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
+from pytube.db.rights import GRANTS, about, how_to_let_read
 from pytube.db.session import STEADY_PLANS, SessionPool, Use
 from pytube.documents.resolve import digest_of, why_not_applied
 from pytube.enrich.statements import (
@@ -120,7 +121,7 @@ class Enricher:
         with self._reads.begin(locks, lambda: self._tables_of(groups)) as listener:
             return await self._read(groups, urgent, listener)
 
-    def _tables_of(self, groups: Mapping[int, Sequence[Id]]) -> set[object]:
+    def _tables_of(self, groups: Mapping[int, Sequence[Id]]) -> set[Root]:
         """The root tables of these shards, as far as they are known without asking."""
         roots = self._last_roots
         return set() if roots is None else {root for shard in groups if (root := roots.of(shard)) is not None}
@@ -132,10 +133,14 @@ class Enricher:
         try:
             use = Use.READ if urgent else Use.BACKFILL_READ
             async with self._pool.session(use, self._tube, self._settings(groups)) as session:
+                connection = session.connection
                 for _ in range(_REGISTRY_CHANGES):
-                    with told_of_locks(self._pool, session.connection.info.backend_pid, locks) as waiting:
-                        reading = self._read_once(session.connection, groups)
-                        found = await wait_for_answer(session.connection, self._answer_timeout, reading)
+                    try:
+                        with told_of_locks(self._pool, connection.info.backend_pid, locks) as waiting:
+                            reading = self._read_once(connection, groups)
+                            found = await wait_for_answer(connection, self._answer_timeout, reading)
+                    except psycopg.errors.InsufficientPrivilege as error:
+                        raise await self._denied(connection, error, groups) from error
                     if found is not None:
                         return found
                     self._roots = None
@@ -143,6 +148,19 @@ class Enricher:
             self._roots = None
             raise _as_ours(error, self._tube, waiting.lock) from error
         raise EnrichFailed(f"the registry of tube {self._tube!r} keeps changing; it is read again later")
+
+    async def _denied(
+        self,
+        connection: psycopg.AsyncConnection,
+        error: psycopg.Error,
+        groups: Mapping[int, Sequence[Id]],
+    ) -> EnrichFailed:
+        """The error for a missing right, with the statement that grants it."""
+        self._roots = None
+        tables = [(root.schema, root.table) for root in self._tables_of(groups)]
+        found = await connection.execute(GRANTS, about(error, tables))
+        remedy = how_to_let_read(error, connection.info.user, await found.fetchall())
+        return EnrichFailed(f"rows for tube {self._tube!r} can't be read: {describe(error)}; {remedy}")
 
     def _settings(self, groups: Mapping[int, Sequence[Id]]) -> Mapping[str, str]:
         """Of the session that reads these ids."""

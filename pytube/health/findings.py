@@ -49,6 +49,10 @@ class Kind(enum.StrEnum):
     """A session has locked a table or records that the partition needs. Remedy: wait, or end that session;
     the worker continues without help."""
 
+    WORKER_LATE = "worker-late"
+    """The worker gets too little processor time, or has too much to do, so answers of the sink wait in it.
+    Remedy: raise its CPU limit, move it to a less busy machine, or start another worker."""
+
     TERMS_FAIL = "terms-fail"
     """Several terms of the partition in a row ended by the same failure. Remedy: fix what the worker's log
     names; report a bug of pytube."""

@@ -339,8 +339,8 @@ class Hindrance:
 
     tube: str
     partition: int
-    what: Literal["slow", "locked"]
-    """`slow`: its sink; `locked`: another session has locked a table that it waits for."""
+    what: Literal["slow", "locked", "late"]
+    """`slow`: its sink; `late`: its worker; `locked`: another session locked a table that it reads."""
     reason: str
     seconds: float
     """For so long it has been so."""

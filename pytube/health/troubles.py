@@ -36,7 +36,11 @@ _UNKNOWN_TOPIC: Final = "Unknown topic"
 """In what librdkafka says of a topic that is missing, whether it or the broker has noticed."""
 _REFILLED: Final = "a backfill is under way that fills it again"
 _LOOKS_AGAIN: Final = "do what the reason says; the worker looks again every half minute, and at SIGHUP"
-_WORDS: Final = {"slow": "sink slow for", "locked": "waits for a lock for"}
+_HINDRANCES: Final = {
+    "slow": (Kind.SINK_SLOW, "sink slow for"),
+    "locked": (Kind.TABLE_LOCKED, "waits for a lock for"),
+    "late": (Kind.WORKER_LATE, "worker late for"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,8 +311,8 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
     """`blocking`: those behind which nothing is read any more."""
     remedy = "do that; the worker then continues automatically"
     level = Level.FAIL if one in blocking else Level.WARN
-    kind = Kind.SINK_SLOW if one.what == "slow" else Kind.TABLE_LOCKED
-    return _Of(kind, level, one.reason, remedy, _WORDS[one.what], one.seconds)
+    kind, words = _HINDRANCES[one.what]
+    return _Of(kind, level, one.reason, remedy, words, one.seconds)
 
 
 # --- of a tube or an outbox -----------------------------------------------------------------------

@@ -71,11 +71,22 @@ class _Shard:
 class Flight:
     """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
 
-    __slots__ = ("__weakref__", "groups", "is_retried", "leaves_some", "pod_class", "stamp", "ts")
+    __slots__ = (
+        "__weakref__",
+        "failed_at",
+        "groups",
+        "is_retried",
+        "leaves_some",
+        "pod_class",
+        "stamp",
+        "ts",
+    )
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class
         self.groups: dict[int, dict[Id, Owners]] = {}
+        self.failed_at: float | None = None
+        """When keys of it failed together, or one alone, for the first time."""
         self.is_retried = False
         """Whether keys of it were sent again."""
         self.leaves_some = False

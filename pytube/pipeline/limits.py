@@ -60,7 +60,7 @@ _CALM = 60.0
 """Seconds at full limits after which the sink is no longer slow."""
 
 Sign = Literal["timeout", "latency", "pushback"]
-Verdict = Literal["slow", "silent", "document"]
+Verdict = Literal["slow", "silent", "document", "late"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Sent:
     documents: int
     abreast: int
     """Requests that were under way then, this one included."""
+    late: float = 0.0
+    """Seconds by which this process had been late until then."""
 
 
 class CongestionControl:
@@ -149,17 +151,17 @@ class CongestionControl:
         self._requests_before = self.requests
         self._full_since: float | None = None
 
-    def send(self, now: float, documents: int, abreast: int) -> Sent:
+    def send(self, now: float, documents: int, abreast: int, late: float = 0.0) -> Sent:
         """A request begins, so that so many are under way with it."""
         self._widest = max(self._widest, abreast)
-        return Sent(now, documents, abreast)
+        return Sent(now, documents, abreast, late)
 
     # --- signs ----------------------------------------------------------------------------
 
-    def answer(self, sent: Sent, now: float) -> None:
-        """The sink has answered."""
+    def answer(self, sent: Sent, now: float, late: float = 0.0) -> None:
+        """The sink has answered. `late`: as of `Sent`, until now: that time is not its fault."""
         self.answered_at = now
-        latency = now - sent.at
+        latency = max(0.0, now - sent.at - (late - sent.late))
         self._pace = min(self._pace, latency / sent.documents)
         is_quick = latency <= _SLOW * self._patience
         if is_quick:
@@ -186,14 +188,17 @@ class CongestionControl:
             self._lower("pushback", now)
             self.requests = self._fewer_requests(sent, _LESS)
 
-    def time_out(self, sent: Sent, now: float) -> Verdict:
-        """The outcome of the request is unknown.
+    def time_out(self, sent: Sent, now: float, late: float = 0.0) -> Verdict:
+        """The outcome of the request is unknown. `late`: as of `Sent`, until now.
 
         Returns:
-            `silent`: the sink answers nothing, not even a single document; `document`: others that were sent
-            later were answered quickly, so it is because of a document; `slow`: neither is certain.
+            `late`: nothing is known, as the process itself was late for most of the time; `silent`: the sink
+            answers nothing, not even a single document; `document`: others that were sent later were answered
+            quickly, so it is because of a document; `slow`: neither is certain.
         """
         elapsed, is_silent = now - sent.at, self.answered_at <= sent.at
+        if late - sent.late > elapsed / 2:
+            return "late"
         if elapsed <= _SLOW * self._patience:  # an error, not a matter of time
             return "silent" if is_silent else "document"
         self.slow_at = now

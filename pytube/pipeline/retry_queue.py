@@ -1,8 +1,9 @@
 """The retry queue of one partition: the keys to send again, in which groups, and when. Pure.
 
-A group that failed as a whole is sent again in halves, down to single documents, so that one poison
-document fails alone. Only a failure of a document that was sent alone uses up one of its attempts. Times
-are of any monotonic clock, in seconds.
+A group that failed as a whole is sent again in parts, down to single documents, so that one poison document
+fails alone. Eight parts find it in a third of the rounds that halves need, and where each tenth document is
+poison, with no more requests. Only a failure of a document that was sent alone uses up one of its attempts.
+Times are of any monotonic clock, in seconds.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pytube.pipeline.inflight import Flight
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 30.0
+_PARTS = 8
 _Heap = list[tuple[float, int, Flight, list[Key]]]
 
 
@@ -43,6 +45,11 @@ class RetryQueue:
         self.keys = 0
         """How many keys wait."""
 
+    @property
+    def put_off(self) -> int:
+        """How many wait, without keys that have failed alone: they hold up no others."""
+        return max(0, self.keys - len(self._failures))
+
     def push(self, flight: Flight, keys: Sequence[Key], at: float = 0.0) -> None:
         """Send these keys together, not before `at`."""
         if keys:
@@ -64,9 +71,9 @@ class RetryQueue:
         return flight, keys
 
     def fail(self, flight: Flight, keys: Sequence[Key], reason: str, now: float) -> DeadLetter | None:
-        """The group failed as a whole: halve it, or use up one attempt of a single key."""
+        """The group failed as a whole: split it, or use up one attempt of a single key."""
         if len(keys) > 1:
-            self.halve(flight, keys, now)
+            self.split(flight, keys, now, _PARTS)
             return None
         (key,) = keys
         failures = self._failures[key] = self._failures.get(key, 0) + 1
@@ -75,11 +82,11 @@ class RetryQueue:
         self.push(flight, [key], now + backoff(failures))
         return None
 
-    def halve(self, flight: Flight, keys: Sequence[Key], now: float) -> None:
-        """Send the group again as two, behind the groups that are ready; no attempt is used up."""
-        middle = (len(keys) + 1) // 2
-        self.push(flight, keys[:middle], now)
-        self.push(flight, keys[middle:], now)
+    def split(self, flight: Flight, keys: Sequence[Key], now: float, parts: int = 2) -> None:
+        """Send the group again in parts, behind the groups that are ready; no attempt is used up."""
+        size = -(-len(keys) // parts)
+        for start in range(0, len(keys), size):
+            self.push(flight, keys[start : start + size], now)
 
     def delay(self, flight: Flight, keys: Mapping[Key, float], now: float) -> None:
         """Send each of these keys again after the number of seconds that the sink asked for.

@@ -60,7 +60,7 @@ class Sink(Protocol):
                 took none of the batch.
             SinkTimeout: the sink may have taken the batch or not.
             Exception: anything else means that the batch failed as a whole; the worker sends it
-                again in halves, until the document at fault stands alone.
+                again in parts, until the document at fault stands alone.
         """
 
     async def abandon(self, batch: Batch) -> None:

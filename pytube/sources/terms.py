@@ -130,8 +130,8 @@ def _key_type(tube: str, name: str) -> KeyType:
 
 
 Trouble = Literal["sink", "source", "paused"]
-Hindrance = Literal["slow", "locked"]
-"""Why a term is slowed down: by its sink, or by another session's lock. It still delivers, or will."""
+Hindrance = Literal["slow", "locked", "late"]
+"""What slows a term down: its sink, another session's lock, the worker. It still delivers, or will."""
 
 
 class Troubles:

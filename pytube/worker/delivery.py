@@ -73,8 +73,11 @@ class CircuitBreaker:
         """Whether requests may pass: no failure since the last success."""
         return self._failures == 0
 
-    def fail(self, reason: str, begun: float = float("-inf")) -> None:
-        """A request that began then failed: open the circuit; the back-off grows with each failed probe."""
+    def fail(self, reason: str, begun: float = float("-inf"), *, longest: float = float("inf")) -> None:
+        """A request that began then failed: open the circuit; the back-off grows with each failed probe.
+
+        `longest`: seconds of the back-off at most.
+        """
         self.failed_at = now = time.monotonic()
         if self.is_closed:
             self._opened_at = self.next_probe = now  # the back-off of an earlier outage does not count
@@ -84,7 +87,7 @@ class CircuitBreaker:
         if now >= self.next_probe:  # requests that were under way together count as one failure
             self._failures += 1
             jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 # spreads load, guards nothing
-            self.next_probe = now + backoff(self._failures) * jitter
+            self.next_probe = now + min(backoff(self._failures), longest) * jitter
         self._active_term.note_down(self._what, reason)
 
     def succeed(self) -> float | None:
@@ -163,6 +166,7 @@ class Deliverer:
         self.locked = LockedTables(active_term)
         """Tables that reads wait for."""
         active_term.troubles.watch("slow", tube.gate.why_slow)
+        active_term.troubles.watch("late", tube.gate.why_late)
         self._active_term = active_term
         self._enricher = tube.enricher
         self._transforms = tube.transforms
@@ -373,7 +377,8 @@ class Deliverer:
                 results = await self._ask(batch)
             answers = None if is_all_ok(batch, results) else sort_answers(batch, results)
         except SinkUnavailable as error:
-            if self._active_term.is_trusted:  # else see `_handle_timeout`; or the sink refused for that
+            # Else see `_handle_timeout`; or the sink refused for that.
+            if self._active_term.is_trusted and not self._gate.was_late(sent):
                 self.sink_breaker.fail(str(error), sent.at)
             outcome.unsent.append(documents.keys)
         except SinkTimeout as error:

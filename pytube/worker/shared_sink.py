@@ -38,6 +38,7 @@ from pytube.sinks import (
     why_no_note,
 )
 from pytube.turns import BackfillShare
+from pytube.worker.lateness import Lateness, of_loop
 from pytube.worker.services import end
 
 
@@ -89,6 +90,7 @@ class SinkGate:
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
         """Requests under way."""
+        self._own_lateness: Lateness | None = None
         self._slow_since = 0.0
         """When the sink became slow, by `time.monotonic()`."""
         self.waited = 0.0
@@ -105,6 +107,13 @@ class SinkGate:
         )
         rate = None if sink.rate is None else sink.rate / sink.writes
         return cls(control, rate=rate, backfill_share=backfill_share, log=log)
+
+    @property
+    def _lateness(self) -> Lateness:
+        """Of the event loop, which does not run yet when the gate is made."""
+        if self._own_lateness is None:
+            self._own_lateness = of_loop()
+        return self._own_lateness
 
     @property
     def waiting(self) -> int:
@@ -139,6 +148,7 @@ class SinkGate:
     def leave(self) -> None:
         """A request has ended."""
         self.in_flight -= 1
+        self._lateness.end()
         self._grant()
 
     def turn_back(self, granted: Sent) -> None:
@@ -155,15 +165,24 @@ class SinkGate:
         if 2 * put_off >= sent.documents:
             self.control.push_back(sent, now)
         else:
-            self.control.answer(sent, now)
+            self.control.answer(sent, now, self._lateness.total(now))
         self._tell_change(was_slow is not None)
 
     def note_timeout(self, sent: Sent) -> Verdict:
         """The outcome of the request is unknown: returns what that says of the sink."""
         was_slow = self.control.slow
-        verdict = self.control.time_out(sent, time.monotonic())
+        now = time.monotonic()
+        verdict = self.control.time_out(sent, now, self._lateness.total(now))
         self._tell_change(was_slow is not None)
         return verdict
+
+    def was_late(self, sent: Sent) -> bool:
+        """Whether this process stood still for most of a request, so that its failure says nothing."""
+        return self._lateness.delays(sent.at, sent.late, time.monotonic())
+
+    def why_late(self) -> tuple[str, float] | None:
+        """Why the worker itself delays answers, and since when."""
+        return self._lateness.why()
 
     def note_outage_over(self, seconds: float) -> None:
         """The sink takes documents of a partition again, after so many seconds.
@@ -248,7 +267,9 @@ class SinkGate:
             self._bucket.take(chosen.documents, now)
         self.in_flight += 1
         self.waited += now - chosen.came
-        chosen.granted.set_result(self.control.send(now, chosen.documents, self.in_flight))
+        self._lateness.begin()
+        late = self._lateness.total(now)
+        chosen.granted.set_result(self.control.send(now, chosen.documents, self.in_flight, late))
 
 
 # --- how it is opened ----------------------------------------------------------------------------

@@ -40,7 +40,9 @@ _IDS_PER_POD = 250.0
 _DELAYS_TOLD = 60.0
 """Seconds for which it is not logged again that the sink defers documents."""
 _MOST_PARKED_IN_A_ROW = 100
-"""Dead letters in a row, without a success, after which the sink is at fault, not the documents."""
+"""Documents given up in a row, and none delivered since they failed first: then the sink is at fault."""
+_PROBE_INTERVAL = 1.0
+"""Seconds at most until the next document is sent then: the sink answers, and other documents may be well."""
 
 
 class TubeWorker(PartitionWorker[Pod]):
@@ -71,6 +73,10 @@ class TubeWorker(PartitionWorker[Pod]):
         """The last delivery that was begun while the sink or the source was down."""
         self._ids_per_pod = _IDS_PER_POD
         self._parked_in_a_row = 0
+        self._delivered_at = float("-inf")
+        """When documents were last delivered."""
+        self._retried_last = False
+        """Whether the delivery begun last was of keys to be sent again."""
         self._delays_told_until = float("-inf")
         self._not_before: dict[Key, float] = {}
         """Keys that failed in an earlier term, and when each is to be sent again; it goes alone then."""
@@ -176,9 +182,7 @@ class TubeWorker(PartitionWorker[Pod]):
         """Begin deliveries while there is room for them; whether any was begun."""
         launched = False
         self._launched_at = time.monotonic()
-        while (
-            self._active_term.is_trusted and (found := self._take_retry() or self._take_flight()) is not None
-        ):
+        while self._active_term.is_trusted and (found := self._take_next()) is not None:
             flight, groups = found
             probes = not self._deliverer.is_up
             task = asyncio.create_task(self._deliver(flight, groups, probes=probes))
@@ -236,6 +240,19 @@ class TubeWorker(PartitionWorker[Pod]):
         """Whether a delivery is under way that asks a sink or a source that was down when it began."""
         return self._probe is not None and not self._probe.done()
 
+    def _take_next(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
+        """The keys of the next delivery: by turns to be sent again, or for the first time, if both wait.
+
+        So keys that fail again and again hold up no others.
+        """
+        first, second = self._take_retry, self._take_flight
+        if self._retried_last:
+            first, second = second, first
+        found = first() or second()
+        if found is not None:
+            self._retried_last = found[0].is_retried
+        return found
+
     def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
         """The next keys that are due to be sent again."""
         if not self._retries.keys:  # as nearly always
@@ -273,7 +290,7 @@ class TubeWorker(PartitionWorker[Pod]):
     def _take_flight(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
         """The next keys that were not sent yet."""
         # Retries that wait count, too: a sink that delays everything is not given ever more.
-        waiting = self._retries.keys // self._deliverer.size.keys
+        waiting = self._retries.put_off // self._deliverer.size.keys
         incremental, backfill = (
             keys if (keys := self.machine.waiting(pod_class)) and self._has_room(pod_class, waiting) else 0
             for pod_class in _CLASSES
@@ -281,7 +298,10 @@ class TubeWorker(PartitionWorker[Pod]):
         chosen = self._share.choose(incremental=incremental, backfill=backfill)
         if chosen is None:
             return None
-        flight = self.machine.take(chosen, min(self._deliverer.size.keys, self._gate.control.documents))
+        most = min(self._deliverer.size.keys, self._gate.control.documents)
+        if self._parked_in_a_row >= _MOST_PARKED_IN_A_ROW:
+            most = 1  # which gets through unless it is itself at fault
+        flight = self.machine.take(chosen, most)
         if flight is None:
             return None
         incremental, backfill = (
@@ -323,7 +343,7 @@ class TubeWorker(PartitionWorker[Pod]):
             else:
                 self.machine.put_back(flight, by_shard(keys))
         for keys in outcome.unsure:
-            retries.halve(flight, keys, now)  # if one document is at fault, the others get through
+            retries.split(flight, keys, now)  # if one document is at fault, the others get through
         retries.delay(flight, outcome.delayed, now)
         if outcome.delayed:
             self._tell_delay(outcome, now)
@@ -332,6 +352,17 @@ class TubeWorker(PartitionWorker[Pod]):
         self.counters.rejects[flight.pod_class] += len(outcome.rejected)
         for key, reason in outcome.rejected.items():
             dead.append(DeadLetter(key, reason, retries.attempts_of(key) + 1))
+        if outcome.failed:
+            dead += await self._count_failures(outcome, now)
+        await self._park(flight, dead, outcome.documents)
+        outcome.trace.delivered(outcome.counts(), self.machine)
+
+    async def _count_failures(self, outcome: Outcome, now: float) -> list[DeadLetter]:
+        """Queue failed keys to be sent again, and store their attempts; returns the keys to park."""
+        flight, retries = outcome.flight, self._retries
+        if flight.failed_at is None:
+            flight.failed_at = now
+        dead: list[DeadLetter] = []
         failed: list[FailedKey] = []
         for keys, reason in outcome.failed:
             letter = retries.fail(flight, keys, reason, now)
@@ -342,8 +373,7 @@ class TubeWorker(PartitionWorker[Pod]):
                 failed.append(FailedKey(*keys[0], reason, attempts, backoff(attempts)))
         if failed:
             await self._source.fail(failed)
-        await self._park(flight, dead, outcome.documents)
-        outcome.trace.delivered(outcome.counts(), self.machine)
+        return dead
 
     def _tell_delay(self, outcome: Outcome, now: float) -> None:
         """Log why documents wait: the sink is up, so no other report says it."""
@@ -356,7 +386,7 @@ class TubeWorker(PartitionWorker[Pod]):
         """Finish the keys that were delivered or skipped, and the keys that stay parked."""
         flight = outcome.flight
         if outcome.done:
-            self._parked_in_a_row = 0
+            self._parked_in_a_row, self._delivered_at = 0, time.monotonic()
         for groups in outcome.done:
             self._finish(flight, groups)
             await self._source.unpark(groups)
@@ -370,13 +400,20 @@ class TubeWorker(PartitionWorker[Pod]):
             self._finish(flight, by_shard(outcome.held_back))
 
     def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
-        """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault."""
+        """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault.
+
+        Not if others were delivered after it had failed: hundreds of poisoned documents end in a row, as the
+        healthy ones are done before them.
+        """
+        if flight.failed_at is not None and self._delivered_at > flight.failed_at:
+            return True
         if self._parked_in_a_row < _MOST_PARKED_IN_A_ROW:
             self._parked_in_a_row += 1
             return True
         self._deliverer.sink_breaker.fail(
             f"{self._parked_in_a_row} documents in a row failed, so it is not their fault; "
-            f"the last one: {letter.reason}"
+            f"the last one: {letter.reason}",
+            longest=_PROBE_INTERVAL,
         )
         self._retries.push(flight, [letter.key], now + backoff(letter.attempts))
         return False

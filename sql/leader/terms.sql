@@ -200,8 +200,8 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns t
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
 --   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": ..., "source": ..., "paused": ...,
---                "slow": ..., "locked": ...}, each of them {"reason": text, "seconds": how long it has been so} or missing;
---                "paused" once it has come to rest for a pause; "slow" and "locked" as of tube_hindered_list. A term that
+--                "slow": ..., "locked": ..., "late": ...}, each of them {"reason": text, "seconds": how long it has been so}
+--                or missing; "paused" once it has come to rest for a pause; the last three as of tube_hindered_list. A term that
 --                is renewed and has none of the first three delivers.
 -- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL
 --   when it shall not; step: the oldest step that an operator has asked for and no term has taken (operators/steps.sql).
@@ -236,7 +236,7 @@ BEGIN
         SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
             clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
-        JOIN (VALUES ('locked'), ('sink'), ('slow'), ('source')) AS w (what) ON e.value ? w.what
+        JOIN (VALUES ('late'), ('locked'), ('sink'), ('slow'), ('source')) AS w (what) ON e.value ? w.what
         ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
         -- A later begin is another outage, with the same reason. The second is for answers that took their time.
         WHERE t.reason <> excluded.reason OR excluded.since > t.since + interval '1 second'
@@ -494,18 +494,18 @@ COMMENT ON FUNCTION :"schema".tube_failing_list IS
     'Lists partitions whose terms keep ending by the same failure, as reported within five minutes.';
 
 -- What slows terms down, as their workers say with their renewals (tube_leaders_renew): a sink that answers late, a table that
--- another session has locked.
+-- another session has locked, a worker without processor time.
 
--- Result: a row for each hindrance, by tube and partition: what: slow (the sink) or locked (a table); why, in the words of the
---   worker; and since when. Of a term that is lost there is none.
+-- Result: a row for each hindrance, by tube and partition: what: slow (the sink), locked (a table) or late (the worker); why, in the
+--   words of the worker; and since when. Of a term that is lost there is none.
 CREATE OR REPLACE FUNCTION :"schema".tube_hindered_list() RETURNS TABLE (
     tube text, partition integer, what text, reason text, since timestamptz
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT l.tube, l.partition, h.what, h.reason, h.since
     FROM tube_trouble AS h JOIN tube_leader AS l ON l.leader_id = h.leader_id
-    WHERE h.what IN ('slow', 'locked') AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
+    WHERE h.what IN ('slow', 'locked', 'late') AND l.renewed_at + coalesce(l.lease, l.hold) > clock_timestamp()
     ORDER BY l.tube, l.partition, h.what
 $$;
 COMMENT ON FUNCTION :"schema".tube_hindered_list IS
-    'Lists what slows down partitions that are led: slow sinks and locked tables.';
+    'Lists what slows down partitions that are led: slow sinks, locked tables, late workers.';

@@ -213,7 +213,7 @@ CREATE INDEX tube_job_backfill_id_idx ON :"schema".tube_job (backfill_id) WHERE 
 -- end with the term.
 CREATE TABLE :"schema".tube_trouble (
     leader_id uuid,
-    what      text        CHECK (what IN ('sink', 'source', 'slow', 'locked')), -- slow: the sink; locked: a table
+    what      text        CHECK (what IN ('sink', 'source', 'slow', 'locked', 'late')), -- slow: the sink; late: the worker
     reason    text        NOT NULL,
     since     timestamptz NOT NULL,
     PRIMARY KEY (leader_id, what)

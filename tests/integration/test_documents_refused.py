@@ -470,3 +470,15 @@ def test_names_mean_what_they_meant_when_the_file_was_read(plain: Conn) -> None:
     plain.execute("RESET search_path")
     plain.execute("INSERT INTO shop.orders (id, note) VALUES (7, 'x')")
     assert documents_of(plain, document, [7]) == {7: {"id": 7, "n": "X"}}
+
+
+def test_a_locked_table_is_named_and_not_waited_for(plain: Conn, any_bare_dsn: str) -> None:
+    """Neither `plan` nor the start of a worker waits for another session for ever."""
+    plain.execute("SET statement_timeout = '30s'")  # so that the test ends
+    with psycopg.connect(any_bare_dsn, application_name="the month-end job") as holder:
+        holder.execute("LOCK TABLE shop.addresses IN ACCESS EXCLUSIVE MODE")
+        section = '[document.orders.address]\none = "shop.addresses"\nby = "billing"\nfields = ["city"]'
+        with pytest.raises(ConfigError) as caught:
+            compiled(plain, order_with(section))
+    assert "shop.addresses is locked by pid" in str(caught.value)
+    assert "(the month-end job, idle in transaction)" in str(caught.value)

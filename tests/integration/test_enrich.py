@@ -239,8 +239,39 @@ async def test_rows_that_a_policy_hides_are_an_error_and_no_deletes(dsn: str, co
         conn.execute("GRANT SELECT ON tube_registry, tube_attachment, public.items TO a_reader")
         conn.execute("ALTER TABLE public.items ENABLE ROW LEVEL SECURITY")
         reader = Reader(as_role(dsn, "a_reader"))
-        with pytest.raises(EnrichFailed, match="row-level security"):
+        with pytest.raises(EnrichFailed, match='row-level security .* run: ALTER ROLE "a_reader" BYPASSRLS'):
             await reader.read(1)
+        await reader.pool.close()
+
+
+async def test_a_missing_right_is_told_with_the_statement_that_grants_it(dsn: str, conn: Conn) -> None:
+    """What it says is run as it stands, until the rows can be read."""
+    conn.execute('CREATE SCHEMA "My Shop"')
+    conn.execute('CREATE TABLE "My Shop"."Kinds" (kind text)')
+    conn.execute('INSERT INTO "My Shop"."Kinds" SELECT \'a\'')
+    conn.execute("CREATE FUNCTION public.shown(text) RETURNS text LANGUAGE sql RETURN upper($1)")
+    conn.execute("REVOKE EXECUTE ON FUNCTION public.shown FROM PUBLIC")
+    query = """
+        SELECT i.id, to_json(public.shown(k.kind)) FROM public.items i JOIN "My Shop"."Kinds" k USING (kind)
+        WHERE i.id = ANY (%(ids)s)
+    """
+    said = []
+    with roles(dsn, "ö_reader") as admin:
+        admin.execute('GRANT USAGE ON SCHEMA tube TO "ö_reader"')
+        conn.execute('GRANT SELECT ON tube_registry, tube_attachment TO "ö_reader"')
+        reader = Reader(as_role(dsn, "ö_reader"), query)
+        for _ in range(4):
+            with pytest.raises(EnrichFailed, match="; as the owner, run: GRANT ") as caught:
+                await reader.read(1)
+            said.append(str(caught.value).partition("run: ")[2])
+            admin.execute(said[-1].encode())
+        assert await reader.read(1) == {1: b'"A"'}
+        assert set(said) == {
+            'GRANT USAGE ON SCHEMA "My Shop" TO "ö_reader"',
+            'GRANT SELECT ON public.items TO "ö_reader"',
+            'GRANT SELECT ON "My Shop"."Kinds" TO "ö_reader"',
+            'GRANT EXECUTE ON FUNCTION public.shown(text) TO "ö_reader"',
+        }
         await reader.pool.close()
 
 

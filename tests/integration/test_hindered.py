@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +17,7 @@ from pytube.config import load
 from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, SourceDown, TableLocked, TableUnlocked
 from pytube.model import OK, Batch, Result
-from pytube.worker import Worker, active_term
+from pytube.worker import Worker, active_term, lateness
 from tests.helpers.cli import run
 from tests.helpers.outbox import OUTBOX, configured, create_topic, running, stash, topics, until_waiting
 from tests.helpers.waiting import wait_until_async
@@ -26,11 +27,13 @@ Connect = Callable[[], Conn]
 LOCKS = ("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", "SELECT FROM {} FOR UPDATE")
 
 pause = 0.0
+standstill = 0.0
 
 
 async def send(batch: Batch) -> list[Result]:
     """The sink of these tests."""
     await asyncio.sleep(pause)
+    time.sleep(standstill)  # noqa: ASYNC251 # as the whole process may
     return [OK] * len(batch)
 
 
@@ -136,6 +139,28 @@ async def test_a_slow_sink_is_told_of(config: Path, conn: Conn, monkeypatch: pyt
         assert line.endswith("; more: docs/errors.md#sink-slow")
     finally:
         monkeypatch.setattr(f"{__name__}.pause", 0.0)
+        await worker.stop()
+
+
+async def test_a_worker_that_is_late_does_not_blame_the_sink(
+    config: Path, conn: Conn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sink answers at once, and the process is late to hear it, for as long as makes a sink slow."""
+    monkeypatch.setattr(lateness, "_WINDOW", 3.0)
+    monkeypatch.setattr(f"{__name__}.standstill", 1.5)
+    worker = Worker(load(config))
+    await worker.start()
+    try:
+        conn.execute("INSERT INTO goods SELECT generate_series(1, 2000)")
+        await wait_until_async(lambda: _hindered(conn), what="a renewal tells", timeout=30)
+        said = await status(config)
+        assert "sink slow" not in said
+        (line,) = [line for line in said.splitlines() if "worker late for" in line]
+        assert "the worker gets too little processor time: its event loop was late for" in line
+        assert line.endswith("; more: docs/errors.md#worker-late")
+        assert conn.execute("SELECT DISTINCT what FROM tube_hindered_list()").fetchall() == [("late",)]
+    finally:
+        monkeypatch.setattr(f"{__name__}.standstill", 0.0)
         await worker.stop()
 
 

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from pytube import admin
 from pytube.admin import Parking, Pods
+from pytube.admin.acts import AT_ONCE
 from pytube.cli import context
 from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
@@ -402,6 +403,22 @@ def test_touches_of_ids_and_of_a_query(conn: Conn, dsn: str) -> None:
         assert said in run("touch", *arguments, dsn=dsn, code=2).stderr
     assert scalar(conn, "SELECT count(*) FROM tube.t") == 2
     assert len(admin.audit(conn)) == 2
+
+
+@pytest.mark.usefixtures("config")
+def test_many_touches_go_behind_live_changes_and_few_together_with_them(conn: Conn, dsn: str) -> None:
+    few, many = AT_ONCE, AT_ONCE + 1
+    for table_ids, op in ((few, "T"), (many, "B")):
+        query = f"SELECT generate_series(1, {table_ids})"
+        said = run("touch", "t", "public.goods", "--query", query, dsn=dsn).stdout
+        assert ("behind live changes" in said) == (op == "B")
+        assert conn.execute("SELECT op, sum(cardinality(ids)) FROM tube.t GROUP BY op").fetchall() == [
+            (op, table_ids)
+        ]
+        conn.execute("DELETE FROM tube.t")
+        assert admin.touch(conn, "t", "public.goods", [str(n) for n in range(table_ids)]) == table_ids
+        assert conn.execute("SELECT DISTINCT op FROM tube.t").fetchall() == [(op,)]
+        conn.execute("DELETE FROM tube.t")
 
 
 def test_pods_by_commands(conn: Conn, config: Path, dsn: str) -> None:

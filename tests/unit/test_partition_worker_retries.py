@@ -43,6 +43,18 @@ def held(rig: Rig) -> list[Any]:
     return sorted(key for _, key in rig.sink.store.values())
 
 
+class Ordered(MemorySink):
+    """Knows the keys in the order in which they were sent, one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[Any] = []
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        self.order += [document.id for document in batch]
+        return await super().send(batch)
+
+
 def parked(rig: Rig) -> dict[Any, str]:
     return {key: item["error"] for (_, key), item in rig.tube.parked.items()}
 
@@ -50,7 +62,7 @@ def parked(rig: Rig) -> dict[Any, str]:
 # --- the sink ---
 
 
-async def test_a_batch_that_fails_is_sent_in_halves_and_the_poison_parked_alone() -> None:
+async def test_a_batch_that_fails_is_sent_in_parts_and_the_poison_parked_alone() -> None:
     rig = Rig()
     rig.sink.faults = Faults(fail={(0, 5)})
     async with rig.running():
@@ -217,6 +229,53 @@ async def test_a_success_between_them_makes_failures_those_of_documents() -> Non
         await rig.until_empty()
     assert len(parked(rig)) == 270
     assert rig.emitted(SinkDown) == []
+
+
+async def test_hundreds_of_poisoned_documents_are_parked_once_the_others_are_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They end in a row, as the healthy ones of their batches are done long before them."""
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.05)
+    rig = Rig(attempts=2, batch_documents=100)
+    rig.sink.faults = Faults(fail={(0, key) for key in range(1000) if 300 <= key < 600})
+    async with rig.running():
+        for start in range(0, 1000, 250):
+            rig.insert(*range(start, start + 250))
+        await rig.until_empty()
+    assert parked(rig).keys() == set(range(300, 600))
+    assert rig.emitted(SinkDown) == []
+
+
+async def test_healthy_documents_go_by_turns_with_poisoned_ones_that_are_sent_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 0.0)
+    sink = Ordered()
+    rig = Rig(sink, None, gate_of(documents=1, requests=1), attempts=1000, batch_documents=1, sends=1)
+    sink.faults = Faults(fail={(0, key) for key in range(20)})
+    async with rig.running():
+        rig.insert(*range(20))
+        await rig.until("all have failed", lambda: len(sink.order) > 40)
+        since = len(sink.order)
+        rig.insert(*range(100, 150))
+        await rig.until("the others are delivered", lambda: len(held(rig)) == 50)
+    others = [place for place, key in enumerate(sink.order[since:]) if key >= 100]
+    assert max(others) - min(others) <= 110, "each waited for more than one poisoned document"
+
+
+async def test_a_healthy_document_gets_through_while_the_sink_counts_as_down_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 0.05)
+    rig = Rig(attempts=1, batch_documents=200)
+    rig.sink.faults = Faults(fail={(0, key) for key in range(200)})
+    async with rig.running():
+        rig.insert(*range(200))
+        await rig.until("the sink is held to be down", lambda: rig.emitted(SinkDown))
+        rig.insert(1000, 1001)
+        await rig.until_empty()
+    assert held(rig) == [1000, 1001]
+    assert len(parked(rig)) == 200
 
 
 # --- sends whose effect is not known ---

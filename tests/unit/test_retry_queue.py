@@ -24,12 +24,30 @@ def keys(count: int) -> list[Key]:
     return [(0, number) for number in range(count)]
 
 
-def test_a_failed_group_is_sent_again_in_halves() -> None:
+def test_a_failed_group_is_sent_again_in_parts() -> None:
     queue = RetryQueue(attempts=3)
-    assert queue.fail(FLIGHT, keys(5), "broken", now=1.0) is None
-    assert queue.next_at(LIVE) == 1.0, "halves are not waited for"
-    assert [queue.pop(LIVE, 1.0), queue.pop(LIVE, 1.0)] == [(FLIGHT, keys(5)[:3]), (FLIGHT, keys(5)[3:])]
+    assert queue.fail(FLIGHT, keys(20), "broken", now=1.0) is None
+    assert queue.next_at(LIVE) == 1.0, "the parts are not waited for"
+    parts = [queue.pop(LIVE, 1.0) for _ in range(7)]
+    assert parts == [(FLIGHT, keys(20)[start : start + 3]) for start in range(0, 20, 3)]
     assert queue.next_at(LIVE) is None
+
+
+def test_a_group_that_may_be_well_is_sent_again_in_halves() -> None:
+    queue = RetryQueue(attempts=3)
+    queue.split(FLIGHT, keys(5), now=1.0)
+    assert [queue.pop(LIVE, 1.0), queue.pop(LIVE, 1.0)] == [(FLIGHT, keys(5)[:3]), (FLIGHT, keys(5)[3:])]
+
+
+def test_one_poison_document_is_found_in_few_rounds() -> None:
+    """Of a batch of 500: each round is a read and a request, one after the other."""
+    queue, rounds, group = RetryQueue(attempts=1), 0, keys(500)
+    while queue.fail(FLIGHT, group, "broken", now=float(rounds)) is None:
+        rounds += 1
+        while (popped := queue.pop(LIVE, LATER)) is not None:
+            if (0, 321) in popped[1]:
+                group = popped[1]
+    assert rounds == 3
 
 
 def test_a_group_is_given_out_when_it_is_due_and_not_before() -> None:
@@ -214,7 +232,7 @@ def test_each_key_ends_exactly_once_whatever_the_sink_answers(
         if answer == "batch":
             course.fail(group)
         elif answer == "unknown":
-            course.queue.halve(FLIGHT, group, course.now)
+            course.queue.split(FLIGHT, group, course.now)
         elif answer == "unsent":
             course.queue.push(FLIGHT, group, course.now)
         else:
@@ -242,10 +260,12 @@ def test_a_poison_document_costs_itself_alone(count: int, attempts: int, data: s
             course.end(group)
     assert list(course.dead_letters) == [poison]
     assert course.ended == Counter(keys(count))
-    halvings = math.ceil(math.log2(count)) if count > 1 else 0
-    assert course.groups <= 2 * halvings + attempts, "one group more on each side per halving"
-    assert course.sends[poison] <= halvings + attempts
-    assert max(course.sends.values()) <= halvings + max(attempts, 1)
+    rounds, left = 0, count
+    while left > 1:
+        rounds, left = rounds + 1, math.ceil(left / 8)
+    assert course.groups <= 8 * rounds + attempts, "seven groups more in each round"
+    assert course.sends[poison] <= rounds + attempts
+    assert max(course.sends.values()) <= rounds + max(attempts, 1)
 
 
 # --- any order of calls, with many flights ---------------------------------------------------------
@@ -316,7 +336,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(data=st.data())
     def nobody_knows(self, data: st.DataObject) -> None:
         flight, group = self.take_out(data)
-        self.queue.halve(flight, group, self.now)
+        self.queue.split(flight, group, self.now)
         self.wait(flight, group, self.now)
 
     @precondition(lambda self: self.out)

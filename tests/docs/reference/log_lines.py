@@ -271,6 +271,12 @@ LINES: Final[Mapping[str, Line]] = {
         "fix the code; `parked` and `sink_down` name the effect on documents",
     ),
     "worker_ended_at_once": Line("warning", "signal", "It was the second signal; nothing is lost"),
+    "worker_late": Line(
+        "warning",
+        "reason",
+        "The worker gets too little processor time, or has too much to do: answers of sinks wait in it. Once",
+        "raise its CPU limit, move it to a less busy machine, or start another worker",
+    ),
     "worker_stopping": Line(
         "info", "signal remark", "A signal asked the worker to stop", "wait; a second signal ends it at once"
     ),
