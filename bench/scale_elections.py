@@ -22,11 +22,11 @@ from bench.frame.server import connect
 from pytube.db.session import Queries, Session, SessionPool
 from pytube.election.base import Claim
 from pytube.election.lease import LeaseElection, LeaseTick
-from pytube.errors import PytubeError
+from pytube.errors import DatabaseUnavailable, PytubeError
 from pytube.sources import queries, terms
 from pytube.sources.terms import Candidate, Term, Troubles
 
-LIMIT = 300.0
+LIMIT = 1200.0
 _SESSIONS = 2
 """Of each worker: one that renews, and one for all else. Real ones keep three to four while they idle."""
 _STARTS = 20
@@ -86,8 +86,11 @@ class Worker:
         await self._pool.execute(queries.LEASE_LEAVE, {"tube": tube, "instance_id": self.instance_id})
 
     async def start(self) -> None:
-        """Take part."""
-        await self._election.start()
+        """Take part, as soon as the server has time for it."""
+        while True:
+            with suppress(DatabaseUnavailable):
+                await self._election.start()
+                break
         for service in (self._renew_always(), self._follow()):
             self._run(service)
 

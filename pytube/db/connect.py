@@ -225,7 +225,7 @@ _turns = WeakKeyDictionary()
 
 
 def _turn(conninfo: str) -> asyncio.Semaphore:
-    """For those who open a session with the same server."""
+    """Shared by all tasks that open a session with the same server."""
     given = conninfo_to_dict(conninfo)
     server = given.get("host"), given.get("hostaddr"), given.get("port"), given.get("service")
     of_loop = _turns.setdefault(asyncio.get_running_loop(), {})

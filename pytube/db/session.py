@@ -409,9 +409,9 @@ class SessionPool(Queries):
     async def _take(self, settings: Mapping[str, str] | None) -> Session:
         """An idle session, or a new one.
 
-        One is opened at a time, and who waits for it takes one that is returned meanwhile. Otherwise a burst
-        of short statements would open all, and so would each process with each of its hosts when a server is
-        slow: each time-out would then leave a server more to do that has too much to do already.
+        One is opened at a time, and who waits for it takes a session that is returned meanwhile. Otherwise a
+        burst of short statements would open all, and so would each process with each of its hosts when a
+        server is slow: each time-out would then leave a server more to do that has too much to do already.
         """
         failed = self._failed
         while True:
