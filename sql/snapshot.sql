@@ -806,7 +806,7 @@ CREATE FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '1s'
-    AS 6b62fe42b55c9ec3;
+    AS 9b6bb15137df08b7;
 
 COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client_id text, ttl interval) IS 'Registers a process in the lease election of its tubes; returns, per tube, its partitions and the free ones.';
 

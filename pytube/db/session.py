@@ -279,6 +279,10 @@ class SessionPool(Queries):
         self._share = BackfillShare()
         self._discarded_at = -math.inf
         self._closed = False
+        self._is_opening = False
+        self._failed: DatabaseUnavailable | None = None
+        """Why the last session that could not be opened was not."""
+        self._changed = asyncio.Event()
 
     @asynccontextmanager
     async def session(
@@ -403,6 +407,25 @@ class SessionPool(Queries):
         return urgent if pod_class is PodClass.INCREMENTAL else patient
 
     async def _take(self, settings: Mapping[str, str] | None) -> Session:
+        """An idle session, or a new one.
+
+        One is opened at a time, and who waits for it takes a session that is returned meanwhile. Otherwise a
+        burst of short statements would open all, and so would each process with each of its hosts when a
+        server is slow: each time-out would then leave a server more to do that has too much to do already.
+        """
+        failed = self._failed
+        while True:
+            if (session := await self._take_idle(settings)) is not None:
+                return session
+            if self._closed:
+                raise DatabaseUnavailable("the worker is being stopped")
+            if self._failed is not failed:  # the attempt that this call has waited for
+                raise DatabaseUnavailable(str(self._failed))
+            if not self._is_opening:
+                return await self._open_one()
+            await self._changed.wait()
+
+    async def _take_idle(self, settings: Mapping[str, str] | None) -> Session | None:
         while self._idle:
             # The one used last, so that excess ones grow old: without need of a switch, if there is one.
             wanted = settings or _AS_OPENED
@@ -412,14 +435,29 @@ class SessionPool(Queries):
             if session.is_usable:
                 return session
             await session.close()
-        if self._closed:
-            raise DatabaseUnavailable("the worker is being stopped")
-        return await self._open()
+        return None
+
+    async def _open_one(self) -> Session:
+        self._is_opening = True
+        try:
+            return await self._open()
+        except DatabaseUnavailable as error:
+            self._failed = error
+            raise
+        finally:
+            self._is_opening = False
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        """A session was opened or returned, or can't be had."""
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _give_back(self, session: Session) -> None:
         if session.is_idle and session.used_at >= self._discarded_at and not self._closed:
             session.used_at = time.monotonic()
             self._idle.append(session)
+            self._tell_waiting()
         else:
             await session.close()
 

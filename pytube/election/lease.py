@@ -1,10 +1,10 @@
 """Leader election on Postgres alone: a lease per partition, renewed where the term stands.
 
-Each process ticks about twice a second, so that a partition which is given up in order has a new
-leader within one: it says that it is there, and learns for each of its tubes which partitions are free and
-how many processes share them. It claims free ones up to its fair share, and gives back one at a time
-when it has more. Who gets a partition that several want is decided by the acquire of
-the term, a compare-and-set that also looks at the lease.
+Each process ticks about twice a second (in a crowd that serves many tubes, less often), so that a partition
+which is given up in order has a new leader within one: it says that it is there, and learns for each of its
+tubes which partitions are free and how many processes share them. It claims free ones up to its fair share,
+and gives back one at a time when it has more. Who gets a partition that several want is decided by the
+acquire of the term, a compare-and-set that also looks at the lease.
 
 A process does not take part in tubes that it has given up, nor in any while it leads as many partitions as
 it may. Then it does not tick for them, and the others do not count it: their fair shares grow, so they take
@@ -105,6 +105,9 @@ def decide(
 
 _JITTER = 0.2
 _LONGEST_PAUSE = 3.0
+_LOOK = 3e-6
+"""Seconds. Each tick looks at all processes of all its tubes, which takes Postgres a microsecond each; the
+ticks of all processes together are to take a third of a core at most."""
 _GIVEN_UP = Revoked("this process leaves the tube to others")
 
 
@@ -151,6 +154,7 @@ class LeaseElection(Election):
         room: Room | None = None,
         away: Set[str] = frozenset(),
         interval: float = 0.5,
+        longest: float = _LONGEST_PAUSE,
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
         host: str | None = None,
@@ -159,7 +163,9 @@ class LeaseElection(Election):
 
         `tubes` and `away`, those left to others, are looked at before each tick. `tick` calls
         `tube_lease_ticks`; a tube that is not in its answer stays as it is. `leave` calls `tube_lease_leave`;
-        None: for all tubes. `room` is shared with other elections; None: without end.
+        None: for all tubes. `room` is shared with other elections; None: without end. Ticks come each
+        `interval`; the more processes and tubes there are, the fewer, down to one each `longest`, which has
+        to be well below the time for which a process counts without one.
         """
         super().__init__()
         self._wanted = tubes
@@ -173,6 +179,7 @@ class LeaseElection(Election):
         self._settled: dict[str, LeaseTick] = {}
         """The last tick of tubes of which nothing is to be claimed or given back, while it stays the same."""
         self._interval = interval
+        self._longest = longest
         self._drain_limit = drain_limit
         self._choice = choice or random.Random()  # noqa: S311 -- spreads load, guards nothing
         self._log = Logger("pytube.election", **host_fields(host))
@@ -248,8 +255,11 @@ class LeaseElection(Election):
         return self._processes.get(tube)
 
     def _pause(self) -> float:
-        """Seconds until the next tick: longer after each failure, and never the same for all."""
-        pause = doubled(self._failures + 1, self._interval, max(self._interval, _LONGEST_PAUSE))
+        """Seconds until the next tick: longer in a crowd and after each failure, never the same for all."""
+        others = self._processes.values()
+        crowd = max(others, default=0) * sum(others) * _LOOK
+        interval = max(self._interval, min(self._longest, crowd))
+        pause = doubled(self._failures + 1, interval, max(interval, _LONGEST_PAUSE))
         return pause * self._choice.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _failed(self, error: PytubeError) -> None:

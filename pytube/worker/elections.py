@@ -133,6 +133,7 @@ class Elections:
             leave=leave,
             room=self._process.room,
             away=self._away,
+            longest=worker.session_timeout / 5,
             drain_limit=drain_limit(worker),
             host=self._database.host,
         )

@@ -9,9 +9,9 @@
 --   instances come before this one, in an order that is the same for all. No row for an unknown tube, nor for a tube that
 --   is just being made or dropped: the next tick has it.
 -- Errors: 22023 ttl makes no sense; 22004 a value is missing.
--- Locks: until the transaction ends, the registry rows FOR KEY SHARE and the process's own rows of tube_instance, of
---   which a row is written once in ttl / 5. It waits for no registry row. Rows of processes that were not seen for ttl
---   are removed, except locked ones.
+-- Locks: until the transaction ends, the process's own rows of tube_instance that it writes, which is once in ttl / 5 for
+--   each tube, and the registry rows of these tubes FOR KEY SHARE. It waits for no registry row. Then it also removes
+--   rows of processes that were not seen for ttl, except locked ones.
 -- A lost answer does no harm: tick again.
 CREATE OR REPLACE FUNCTION :"schema".tube_lease_ticks(
     tubes text[], instance_id uuid, client_id text, ttl interval
@@ -21,6 +21,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     me CONSTANT uuid := tube_lease_ticks.instance_id;
     label CONSTANT text := tube_lease_ticks.client_id;
+    looked_at timestamptz := clock_timestamp(); -- once: a fleet with many tubes has thousands of rows
 BEGIN
     IF tubes IS NULL OR me IS NULL OR label IS NULL THEN
         RAISE EXCEPTION 'tubes, instance_id and client_id must be given' USING ERRCODE = 'null_value_not_allowed';
@@ -29,34 +30,43 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give it several times the pause between ticks.';
     END IF;
     WITH known AS MATERIALIZED (
-        SELECT r.tube FROM tube_registry AS r WHERE r.tube = ANY (tubes) FOR KEY SHARE SKIP LOCKED
+        SELECT r.tube FROM tube_registry AS r
+        WHERE r.tube = ANY (tubes) AND NOT EXISTS ( -- or each tick of each process would write locks to all rows
+            SELECT FROM tube_instance AS i
+            WHERE i.tube = r.tube AND i.instance_id = me AND i.client_id = label AND i.seen_at >= looked_at - ttl / 5)
+        FOR KEY SHARE OF r SKIP LOCKED
     )
     INSERT INTO tube_instance AS i (tube, instance_id, client_id, seen_at)
     SELECT k.tube, me, label, clock_timestamp() FROM known AS k ORDER BY k.tube
     ON CONFLICT ON CONSTRAINT tube_instance_pkey
     DO UPDATE SET client_id = excluded.client_id, seen_at = excluded.seen_at
-    WHERE i.seen_at < clock_timestamp() - ttl / 5 OR i.client_id <> excluded.client_id;
-    -- Passing over locked rows: two processes that find each other old must not wait for each other.
-    DELETE FROM tube_instance AS i
-    WHERE (i.tube, i.instance_id) IN (
-        SELECT o.tube, o.instance_id FROM tube_instance AS o
-        WHERE o.tube = ANY (tubes) AND o.seen_at < clock_timestamp() - ttl
-        FOR UPDATE SKIP LOCKED);
+    WHERE i.seen_at < excluded.seen_at - ttl / 5 OR i.client_id <> excluded.client_id;
+    IF FOUND THEN -- not in each tick: it looks at all rows of all processes
+        -- Passing over locked rows: two processes that find each other old must not wait for each other.
+        DELETE FROM tube_instance AS i
+        WHERE (i.tube, i.instance_id) IN (
+            SELECT o.tube, o.instance_id FROM tube_instance AS o
+            WHERE o.tube = ANY (tubes) AND o.seen_at < clock_timestamp() - ttl
+            FOR UPDATE SKIP LOCKED);
+    END IF;
 
+    looked_at := clock_timestamp();
     RETURN QUERY
     WITH share AS (
         SELECT i.tube, count(*)::integer AS instances,
-            -- Another order for each tube, or the same process would have the odd partition of all.
+            -- Another order for each tube, or the same process would have the odd partition of all. Each process looks
+            -- at all others of all tubes, so it has to be cheap: md5 of texts takes ten times as long.
             (count(*) FILTER (
-            WHERE md5(i.tube || i.instance_id) < md5(i.tube || me)))::integer AS rank
+            WHERE (uuid_hash_extended(i.instance_id, hashtext(i.tube)), i.instance_id)
+                < (uuid_hash_extended(me, hashtext(i.tube)), me)))::integer AS rank
         FROM tube_instance AS i
-        WHERE i.tube = ANY (tubes) AND i.seen_at >= clock_timestamp() - ttl
+        WHERE i.tube = ANY (tubes) AND i.seen_at >= looked_at - ttl
         GROUP BY i.tube
         HAVING bool_or(i.instance_id = me)
     )
     SELECT r.tube, r.partitions, s.instances,
         coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id IS DISTINCT FROM me
-            AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= clock_timestamp())), '{}'),
+            AND (l.leader_id IS NULL OR l.renewed_at + coalesce(l.lease, l.hold) <= looked_at)), '{}'),
         coalesce(array_agg(l.partition ORDER BY l.partition) FILTER (WHERE l.instance_id = me), '{}'),
         s.rank
     FROM share AS s JOIN tube_registry AS r ON r.tube = s.tube JOIN tube_leader AS l ON l.tube = r.tube

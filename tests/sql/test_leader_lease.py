@@ -219,7 +219,9 @@ def test_a_process_that_was_seen_just_now_is_not_written_again(conn: Conn) -> No
     written = "SELECT xmin::text FROM tube_instance WHERE instance_id = %s"
     ticks(conn, one, "queue")
     first = scalar(conn, written, (one,))
-    ticks(conn, one, "queue")
+    with conn.transaction():
+        ticks(conn, one, "queue")
+        assert scalar(conn, "SELECT pg_current_xact_id_if_assigned()") is None, "not even a lock is written"
     assert scalar(conn, written, (one,)) == first
     conn.execute("UPDATE tube_instance SET seen_at = seen_at - interval '13 seconds'")  # a fifth is 12
     first = scalar(conn, written, (one,))

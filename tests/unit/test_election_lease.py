@@ -420,3 +420,21 @@ async def test_the_limit_is_that_of_all_hosts_together() -> None:
         for many in hosts:
             await many.turn()
     assert [many.shares() for many in hosts] == [{"a": [3]}, {"a": [2]}]
+
+
+@pytest.mark.parametrize(
+    ("processes", "tubes", "pause"),
+    [(4, 1000, 0.5), (200, 1, 0.5), (200, 20, 2.4), (200, 250, 3.0)],
+)
+def test_a_crowd_that_serves_many_tubes_ticks_less_often(processes: int, tubes: int, pause: float) -> None:
+    """Each tick looks at all processes of all tubes, so the ticks of all together grow with their square."""
+    names = [f"t{number}" for number in range(tubes)]
+    many = ManyTubes(0, dict.fromkeys(names, 4))
+    election = LeaseElection(tubes=names, tick=many.tick_of(0), leave=_leave, choice=random.Random(1))
+    assert 0.4 <= election._pause() <= 0.6
+    election._apply(
+        {name: LeaseTick(4, processes, frozenset(), frozenset(), processes - 1) for name in names}
+    )
+    pauses = [election._pause() for _ in range(100)]
+    assert 0.8 * pause <= min(pauses) <= max(pauses) <= 1.2 * pause
+    assert max(pauses) > pause > min(pauses)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import Counter
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, cast
 
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from psycopg.conninfo import conninfo_to_dict
 
+from pytube.db.connect import Connection, connect_async
 from pytube.db.session import Session, SessionPool, Use
 from pytube.errors import DatabaseUnavailable, StatementFailed
 
@@ -75,11 +79,13 @@ class Opener:
         self.may_open = asyncio.Event()
         """While it is not set, opening hangs."""
         self.may_open.set()
-        self.opening = 0
+        self.opening = self.tries = 0
         self.pool = SessionPool(self.open, size)
 
     async def open(self) -> Session:
         self.opening += 1
+        self.tries += 1
+        assert self.opening == 1, "one is opened at a time"
         try:
             await asyncio.sleep(0)
             await self.may_open.wait()
@@ -180,6 +186,48 @@ async def test_no_more_sessions_are_open_than_allowed() -> None:
         borrower.let_go()
     await asyncio.gather(*(borrower.task for borrower in borrowers))
     assert len(opener.sessions) == 3
+
+
+async def test_a_burst_of_short_statements_opens_few_sessions() -> None:
+    opener = Opener(6)
+    first = Borrower(opener)
+    await turn_over()
+    opener.may_open.clear()
+    statements = [asyncio.create_task(opener.pool.rows("SELECT 1")) for _ in range(20)]
+    await turn_over()
+    assert opener.opening == 1
+    first.let_go()
+    await turn_over(100)
+    assert sum(one.done() for one in statements) == 19, "all but the one that opens its own share the first"
+    opener.may_open.set()
+    await asyncio.gather(first.task, *statements)
+    assert len(opener.sessions) == 2
+
+
+async def test_who_waits_for_a_session_that_is_not_to_be_had_fails_with_it() -> None:
+    """Else each would wait for a time-out of its own, one after the other."""
+    opener = Opener(6)
+    opener.down = True
+    opener.may_open.clear()
+    statements = [asyncio.create_task(opener.pool.rows("SELECT 1")) for _ in range(6)]
+    await turn_over()
+    opener.may_open.set()
+    answers = await asyncio.gather(*statements, return_exceptions=True)
+    assert [str(answer) for answer in answers] == ["nobody answers"] * 6
+    assert opener.tries == 1
+    opener.down = False
+    assert await opener.pool.rows("SELECT 1") == [(0, "SELECT 1")]
+
+
+async def test_another_opens_when_the_one_who_does_is_cancelled() -> None:
+    opener = Opener(2)
+    opener.may_open.clear()
+    one, other = (asyncio.create_task(opener.pool.rows("SELECT 1")) for _ in range(2))
+    await turn_over()
+    one.cancel()
+    opener.may_open.set()
+    assert await other == [(0, "SELECT 1")]
+    assert one.cancelled()
 
 
 @pytest.mark.parametrize("why", ["is_lost", "is_terminated"])
@@ -550,3 +598,28 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+# --- the sessions of many databases ------------------------------------------------------------------
+
+
+async def test_few_sessions_are_opened_with_one_server_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The databases of one server: all at once would take it longer than the time limit."""
+    opening: Counter[str] = Counter()
+    go = asyncio.Event()
+
+    async def connect(conninfo: str, **_: object) -> None:
+        port = str(conninfo_to_dict(conninfo)["port"])
+        opening[port] += 1
+        await go.wait()
+        raise psycopg.OperationalError("nobody answers")
+
+    monkeypatch.setattr(Connection, "connect", connect)
+    dsns = [f"host=127.0.0.1 port={port} dbname=d{n}" for port in (1, 2) for n in range(20)]
+    tries = [asyncio.create_task(connect_async(dsn)) for dsn in dsns]
+    await turn_over()
+    assert opening == {"1": 8, "2": 8}
+    go.set()
+    answers = await asyncio.gather(*tries, return_exceptions=True)
+    assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
+    assert opening == {"1": 20, "2": 20}
