@@ -35,6 +35,33 @@ VERSIONS = [
     pytest.param("system", marks=pytest.mark.older_server),
 ]
 
+LONGEST = (
+    "spark",
+    "opensearch",
+    *(
+        f"tests/{file}.py"
+        for file in (
+            "integration/test_cli",
+            "integration/test_worker_sessions",
+            "sql/test_key_columns",
+            "integration/test_doctor",
+            "integration/test_demo",
+            "sql/test_capture_ddl",
+            "integration/test_print",
+            "sql/test_attacks_owners",
+            "integration/test_declarations",
+            "integration/test_backfill",
+            "crash/test_cut_off",
+            "crash/test_source_changed",
+            "integration/test_web",
+            "sql/test_capture_partitions",
+            "sql/test_install_psql",
+            "integration/test_demo_copies",
+        )
+    ),
+)
+"""What takes one process long, the longest first: begun last, it would go on while the others are done."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add our own option."""
@@ -122,7 +149,7 @@ def _with_each_value(runs: list[pytest.Item]) -> Iterator[pytest.Item]:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One process runs all tests that share a file, Spark, or OpenSearch: so each of these starts once.
 
-    The two that take longest begin first. Of the rest, every other process takes the last file: tests of
+    What takes longest begins first. Of the rest, every other process takes the last file: tests of
     real processes, which wait, come first, and those of the SQL, which compute, last: they run side by side.
     """
     from xdist.scheduler import LoadScopeScheduling  # late: xdist may be switched off
@@ -137,7 +164,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _assign_work_unit(self, node: Any) -> None:
             ends = (next(iter(self.workqueue)), next(reversed(self.workqueue)))
-            long = [scope for scope in ("spark", "opensearch") if scope in self.workqueue]
+            long = [scope for scope in LONGEST if scope in self.workqueue]
             chosen = long[0] if long else ends[self.nodes.index(node) % 2]
             self.workqueue.move_to_end(chosen, last=False)
             super()._assign_work_unit(node)
