@@ -56,7 +56,6 @@ LONGEST = (
             "integration/test_web",
             "sql/test_capture_partitions",
             "sql/test_install_psql",
-            "integration/test_demo_copies",
         )
     ),
 )
@@ -145,6 +144,15 @@ def _with_each_value(runs: list[pytest.Item]) -> Iterator[pytest.Item]:
         yield chosen
 
 
+def scope_of(nodeid: str) -> str:
+    """With which other tests one process runs this one."""
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/spark/"):
+        return "spark"
+    by_opensearch = ("opensearch", "reindex", "sink_check", "tutorial", "demo_copies")
+    return "opensearch" if any(name in file for name in by_opensearch) else file
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """One process runs all tests that share a file, Spark, or OpenSearch: so each of these starts once.
@@ -156,11 +164,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByWhatIsShared(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            if file.startswith("tests/spark/"):
-                return "spark"
-            by_opensearch = ("opensearch", "reindex", "sink_check", "tutorial")
-            return "opensearch" if any(name in file for name in by_opensearch) else file
+            return scope_of(nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
             ends = (next(iter(self.workqueue)), next(reversed(self.workqueue)))
