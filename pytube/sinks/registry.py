@@ -6,6 +6,7 @@ Errors name the option and the expected value, never a value, because it may be 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from string import Formatter
@@ -213,6 +214,20 @@ def known_sinks() -> list[str]:
     return sorted({point.name for point in entry_points(group=GROUP)})
 
 
+_found: dict[tuple[str, ...], tuple[EntryPoint, ...]] = {}
+"""What distributions offer, by the path: to look reads the metadata of each, for each section of the file."""
+
+
+def _offered(sink_type: str) -> dict[str, EntryPoint]:
+    """The classes of this type, by their names. If it is not known, it may have been installed by now."""
+    path = tuple(sys.path)
+    points = {point.value: point for point in _found.get(path, ()) if point.name == sink_type}
+    if not points:
+        _found[path] = tuple(entry_points(group=GROUP))
+        points = {point.value: point for point in _found[path] if point.name == sink_type}
+    return points
+
+
 def find_sink(sink_type: str) -> SinkFactory:
     """The class behind `sink_type`; `ConfigError` lists the known types when there is none.
 
@@ -220,7 +235,7 @@ def find_sink(sink_type: str) -> SinkFactory:
     """
     if ":" in sink_type:
         return _checked(sink_type, sink_type, import_object(sink_type, "type"))
-    points = {point.value: point for point in entry_points(group=GROUP, name=sink_type)}
+    points = _offered(sink_type)
     if not points:
         known = ", ".join(known_sinks()) or "none: is pytube installed?"
         raise ConfigError(f'unknown sink type "{sink_type}"; the installed ones are: {known}')

@@ -75,6 +75,9 @@ class TestServer:
         self._stack.callback(self.postgres.close)
         self._session = Observer(self.postgres.dsn())
         self._stack.callback(self._session.close)
+        if self._templates:
+            # It leaves a file of what each session needs of the catalogs; copies have it, too.
+            psycopg.connect(self.postgres.dsn(INSTALLED)).close()
 
     def close(self) -> None:
         """End the server and remove its folder."""

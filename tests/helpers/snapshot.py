@@ -19,14 +19,17 @@ _BODY = re.compile(r"AS \$(\w*)\$(.*?)\$\1\$;", re.DOTALL)
 _NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog\.set_config.*|\\(un)?restrict .*)\n", re.MULTILINE)
 
 
-def dump(postgres: Postgres, dsn: str, schema: str = "tube") -> str:
-    """The definitions in `schema`, without what differs from server to server; a function's body is a digest.
+def dump(postgres: Postgres, dsn: str, *schemas: str) -> str:
+    """The definitions in `schemas`, else in ours, without what differs from server to server.
 
-    `postgres` is a server of version 18, so that there is one way to write them.
+    A function's body is a digest. `postgres` is a server of version 18: so there is one way to write them.
     """
-    pattern = '"' + schema.replace('"', '""') + '"'
+    patterns = ('"' + schema.replace('"', '""') + '"' for schema in schemas or ("tube",))
     done = subprocess.run(
-        [str(postgres.bin("pg_dump")), "--schema-only", "--no-owner", "-n", pattern, "-d", dsn],
+        [
+            *(str(postgres.bin("pg_dump")), "--schema-only", "--no-owner", "-d", dsn),
+            *(word for pattern in patterns for word in ("-n", pattern)),
+        ],
         check=True,
         text=True,
         stdout=subprocess.PIPE,

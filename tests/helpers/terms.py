@@ -13,6 +13,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import class_row
 
+from tests.helpers.capture import open_session
+
 Conn = psycopg.Connection[Any]
 TUBE = "queue"
 
@@ -76,6 +78,18 @@ class Claim:
 
 def make_tube(conn: Conn, tube: str = TUBE, partitions: int = 1) -> None:
     conn.execute("SELECT tube_ensure_exists(%s, %s)", (tube, partitions))
+
+
+def with_tube(dsn: str) -> None:
+    """A tube of one partition, as a test's database begins with it: for `preparing`."""
+    with open_session(dsn) as conn:
+        make_tube(conn)
+
+
+def with_tube_of_two(dsn: str) -> None:
+    """As `with_tube`, of two partitions."""
+    with open_session(dsn) as conn:
+        make_tube(conn, partitions=2)
 
 
 def epoch_of(conn: Conn, tube: str = TUBE, partitions: int = 1, partition: int = 0) -> int:

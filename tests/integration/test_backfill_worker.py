@@ -26,7 +26,8 @@ from pytube.sinks.jsonl import replay
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers import cli
-from tests.helpers.capture import let_writers_notify
+from tests.helpers.capture import let_writers_notify, open_session
+from tests.helpers.database import preparing
 from tests.helpers.sweepable import install_sweepable
 from tests.helpers.waiting import wait_until_async
 
@@ -34,13 +35,20 @@ Connection = psycopg.Connection[Any]
 SHARDS = 4
 
 
+def _items(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
+        conn.execute("INSERT INTO public.items SELECT g, 0 FROM generate_series(1, 1000) g")
+        conn.execute("SELECT tube_ensure_exists('items', 2)")
+        conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', shard => 0, shards => 4)")
+
+
+prepare = preparing(_items, "items")
+
+
 @pytest.fixture
 def items(conn: Connection) -> Connection:
     """An attached table of 1000 rows, none of which is touched."""
-    conn.execute("CREATE TABLE public.items (id bigint PRIMARY KEY, n int)")
-    conn.execute("INSERT INTO public.items SELECT g, 0 FROM generate_series(1, 1000) g")
-    conn.execute("SELECT tube_ensure_exists('items', 2)")
-    conn.execute("SELECT tube_table_ensure_attached('items', 'public.items', shard => 0, shards => 4)")
     return conn
 
 

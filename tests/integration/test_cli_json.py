@@ -12,7 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json
+from tests.helpers.database import preparing
 
 Cell = str | Callable[[dict[str, Any]], object]
 
@@ -139,23 +141,33 @@ TABLES = {
 }
 
 
-@pytest.fixture
-def filled(dsn: str, conn: psycopg.Connection) -> str:
-    """A database where each list has rows."""
-    conn.execute(
-        "CREATE TABLE public.goods (id bigint PRIMARY KEY); INSERT INTO public.goods VALUES (1), (2);"
-        " SELECT tube_ensure_exists('t'); SELECT tube_table_ensure_attached('t', 'public.goods', 0);"
-        " SELECT outbox_ensure_exists('o');"
-        " INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
-        " VALUES ('t', 0, '8', 'U', 1, 'bad', 3, 1), ('t', 0, '9', 'U', 1, 'worse', 1, 1);"
-        " INSERT INTO tube_outbox_parked (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)"
-        " VALUES ('o', 17, 'orders', 'k', 0, 'too big', 2, 1, true, false),"
-        " ('o', 18, 'orders', 'k', 0, 'waits', 1, 1, true, true);"
-        " INSERT INTO tube_job (job_id, tubes, kind, fingerprint, units)"
-        " VALUES ('j', '{t}', 'ranges', 'x', 3)"
-    )
+ROWS = (
+    "CREATE TABLE public.goods (id bigint PRIMARY KEY); INSERT INTO public.goods VALUES (1), (2);"
+    " SELECT tube_ensure_exists('t'); SELECT tube_table_ensure_attached('t', 'public.goods', 0);"
+    " SELECT outbox_ensure_exists('o');"
+    " INSERT INTO tube_parked (tube, shard, id, op, seq, error, attempts, epoch)"
+    " VALUES ('t', 0, '8', 'U', 1, 'bad', 3, 1), ('t', 0, '9', 'U', 1, 'worse', 1, 1);"
+    " INSERT INTO tube_outbox_parked (outbox, id, topic, key, slot, error, attempts, epoch, hold, behind)"
+    " VALUES ('o', 17, 'orders', 'k', 0, 'too big', 2, 1, true, false),"
+    " ('o', 18, 'orders', 'k', 0, 'waits', 1, 1, true, true);"
+    " INSERT INTO tube_job (job_id, tubes, kind, fingerprint, units)"
+    " VALUES ('j', '{t}', 'ranges', 'x', 3)"
+)
+
+
+def _filled(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute(ROWS)
     run("touch", "t", "public.goods", "1", "2", dsn=dsn)
     run("backfill", "start", "t", "--in-worker", dsn=dsn)
+
+
+prepare = preparing(_filled, "filled")
+
+
+@pytest.fixture
+def filled(dsn: str) -> str:
+    """A database where each list has rows."""
     return dsn
 
 

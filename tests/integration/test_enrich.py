@@ -16,17 +16,22 @@ from pytube.enrich.statements import ids_statement, statement_for
 from pytube.errors import EnrichDataError, EnrichFailed, EnrichTimeout
 from pytube.model import Id
 from pytube.worker.database import Database
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
 from tests.helpers.roles import as_role, roles
 
 Conn = psycopg.Connection[tuple[object, ...]]
 
 
-@pytest.fixture(autouse=True)
-def _items(conn: Conn) -> None:
-    conn.execute("CREATE TABLE public.items (id integer PRIMARY KEY, kind text, n integer)")
-    conn.execute("INSERT INTO public.items VALUES (1, 'a', 10), (2, 'b', 20), (-3, 'a', 0)")
-    conn.execute("SELECT tube_ensure_exists('t', 1)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5)")
+def _items(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("CREATE TABLE public.items (id integer PRIMARY KEY, kind text, n integer)")
+        conn.execute("INSERT INTO public.items VALUES (1, 'a', 10), (2, 'b', 20), (-3, 'a', 0)")
+        conn.execute("SELECT tube_ensure_exists('t', 1)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', 5)")
+
+
+prepare = preparing(_items, "dsn")
 
 
 class Reader:

@@ -20,6 +20,8 @@ from pytube.model import Id
 from pytube.worker import Worker
 from pytube.worker.database import Database
 from tests.conftest import Connect
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
 from tests.helpers.roles import as_role, roles
 
 Conn = psycopg.Connection[tuple[object, ...]]
@@ -41,14 +43,18 @@ def attach(conn: Conn, table: str, shard: int) -> None:
     conn.execute("SELECT tube_table_ensure_attached('t', %s, %s)", (f"public.{table}", shard))
 
 
-@pytest.fixture(autouse=True)
-def _tables(conn: Conn) -> None:
+def _tables(dsn: str) -> None:
     """Two tables with the same ids, of which one is attached."""
-    for table in ("orders", "events"):
-        conn.execute(sql.SQL("CREATE TABLE public.{} (id bigint PRIMARY KEY)").format(sql.Identifier(table)))
-        conn.execute(sql.SQL("INSERT INTO public.{} VALUES (1), (2)").format(sql.Identifier(table)))
-    conn.execute("SELECT tube_ensure_exists('t', 1)")
-    attach(conn, "orders", 0)
+    with open_session(dsn) as conn:
+        for table in ("orders", "events"):
+            named = sql.Identifier(table)
+            conn.execute(sql.SQL("CREATE TABLE public.{} (id bigint PRIMARY KEY)").format(named))
+            conn.execute(sql.SQL("INSERT INTO public.{} VALUES (1), (2)").format(named))
+        conn.execute("SELECT tube_ensure_exists('t', 1)")
+        attach(conn, "orders", 0)
+
+
+prepare = preparing(_tables, "dsn")
 
 
 @asynccontextmanager

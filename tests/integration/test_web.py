@@ -24,6 +24,8 @@ from pytube.testing import batch
 from pytube.web.app import application
 from pytube.web.site import Place, Sampler, Sessions, Site
 from tests.helpers.asgi import Browser
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
 from tests.helpers.terms import Claim, Conn, acquire, park, park_item, scalar
 from tests.helpers.waiting import wait_until
 
@@ -70,12 +72,19 @@ class Web:
         return [(row.action, row.done_by, row.client) for row in admin.audit(self.conn, tube="t")]
 
 
+def _goods(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists('t', 2)")
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int, name text)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 1)")
+        conn.execute("INSERT INTO public.goods VALUES (42, 1, %s)", (EVIL,))
+
+
+prepare = preparing(_goods, "web")
+
+
 @pytest.fixture
 def web(conn: Conn, dsn: str) -> Iterator[Web]:
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int, name text)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 1)")
-    conn.execute("INSERT INTO public.goods VALUES (42, 1, %s)", (EVIL,))
     park(conn, acquire(conn, Claim(tube="t", partitions=2, partition=1)), park_item(42, shard=1))
     conn.execute("UPDATE tube_parked SET error = %s", (f"no such field {EVIL} \u202e",))
     config = parse(CONFIG.format(dsn=dsn, secret=make_conninfo(dsn, password="hunter2")), environment={})

@@ -10,15 +10,14 @@ import psycopg
 import pytest
 
 from tests.conftest import Connect
-from tests.helpers.terms import Claim, Conn, acquire, epoch_of, make_tube, release, scalar
+from tests.helpers.database import preparing
+from tests.helpers.terms import Claim, Conn, acquire, epoch_of, make_tube, release, scalar, with_tube
 from tests.isolation.conftest import NewSession
 
 RELEASE = "SELECT tube_leader_release(%s, %s, %s, %s)"
 
 
-@pytest.fixture(autouse=True)
-def _tube(conn: Conn) -> None:
-    make_tube(conn)
+prepare = preparing(with_tube, "dsn")
 
 
 def test_of_two_at_one_epoch_the_second_is_refused(conn: Conn, session: NewSession) -> None:

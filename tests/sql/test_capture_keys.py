@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Servers
 from tests.helpers.capture import Conn, open_session, pods, scalar
+from tests.helpers.database import Prepare
 from tests.helpers.terms import Claim, acquire
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "shards_of_keys.json").read_text())
@@ -24,15 +25,34 @@ def key_type(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def db(any_dsn: str, key_type: str) -> Iterator[Conn]:
-    """A session on each version, with a table of such keys attached, spread over 8 shards."""
-    with open_session(any_dsn, client_encoding="utf8") as conn:
+def _attached(dsn: str, key_type: str) -> None:
+    with open_session(dsn) as conn:
         conn.execute(f"CREATE TABLE public.doc (id {key_type} PRIMARY KEY, n int, off boolean)")
         conn.execute(
             "SELECT tube_ensure_exists('docs', 2, 'off IS NOT TRUE', key_type => %s::regtype)", (key_type,)
         )
         conn.execute("SELECT tube_table_ensure_attached('docs', 'doc', 10, 8)")
+
+
+def _uuids(dsn: str) -> None:
+    _attached(dsn, "uuid")
+
+
+def _texts(dsn: str) -> None:
+    _attached(dsn, "text")
+
+
+@pytest.fixture
+def prepare(request: pytest.FixtureRequest) -> Prepare | None:
+    if "db" not in request.fixturenames:
+        return None
+    return {"uuid": _uuids, "text": _texts}[request.getfixturevalue("key_type")]
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version, with a table of such keys attached, spread over 8 shards."""
+    with open_session(any_dsn, client_encoding="utf8") as conn:
         yield conn
 
 

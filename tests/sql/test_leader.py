@@ -11,6 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.helpers.database import preparing
 from tests.helpers.terms import (
     TUBE,
     Claim,
@@ -22,14 +23,13 @@ from tests.helpers.terms import (
     release,
     renew,
     scalar,
+    with_tube,
 )
 
 A_DAY_AND_MORE = "interval '25 hours'"
 
 
-@pytest.fixture(autouse=True)
-def _tube(conn: Conn) -> None:
-    make_tube(conn)
+prepare = preparing(with_tube, "dsn")
 
 
 def refused(conn: Conn, claim: Claim) -> str | None:

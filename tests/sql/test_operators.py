@@ -8,13 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.helpers.database import preparing
 from tests.helpers.terms import (
     Claim,
     Conn,
     Term,
     acquire,
     fill,
-    make_tube,
     mark,
     marked_seqs,
     park,
@@ -23,13 +23,15 @@ from tests.helpers.terms import (
     release,
     scalar,
     touch,
+    with_tube_of_two,
 )
+
+prepare = preparing(with_tube_of_two, "term")
 
 
 @pytest.fixture
 def term(conn: Conn) -> Term:
     """Partition 0 of 2."""
-    make_tube(conn, partitions=2)
     return acquire(conn, Claim(partitions=2, partition=0))
 
 

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from tests.helpers.database import preparing
 from tests.helpers.terms import (
     TUBE,
     Claim,
@@ -21,13 +22,15 @@ from tests.helpers.terms import (
     pods,
     scalar,
     touch,
+    with_tube_of_two,
 )
+
+prepare = preparing(with_tube_of_two, "term")
 
 
 @pytest.fixture
 def term(conn: Conn) -> Term:
     """Partition 0 of 2."""
-    make_tube(conn, partitions=2)
     return acquire(conn, Claim(partitions=2, partition=0))
 
 

@@ -8,13 +8,27 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.helpers.terms import TUBE, Claim, Conn, Term, acquire, make_tube, mark, pods, scalar, touch
+from tests.helpers.database import preparing
+from tests.helpers.terms import (
+    TUBE,
+    Claim,
+    Conn,
+    Term,
+    acquire,
+    make_tube,
+    mark,
+    pods,
+    scalar,
+    touch,
+    with_tube_of_two,
+)
+
+prepare = preparing(with_tube_of_two, "term")
 
 
 @pytest.fixture
 def term(conn: Conn) -> Term:
     """Partition 0 of 2."""
-    make_tube(conn, partitions=2)
     return acquire(conn, Claim(partitions=2, partition=0))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.helpers.database import preparing
 from tests.helpers.terms import (
     TUBE,
     Claim,
@@ -22,13 +23,15 @@ from tests.helpers.terms import (
     reset,
     scalar,
     touch,
+    with_tube_of_two,
 )
+
+prepare = preparing(with_tube_of_two, "term")
 
 
 @pytest.fixture
 def term(conn: Conn) -> Term:
     """Partition 1 of 2."""
-    make_tube(conn, partitions=2)
     return acquire(conn, Claim(partitions=2, partition=1))
 
 

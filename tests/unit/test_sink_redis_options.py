@@ -68,6 +68,7 @@ def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
     monkeypatch.setitem(sys.modules, "redis.exceptions", None)
     point = EntryPoint("redis", "pytube.sinks.redis:RedisSink", registry.GROUP)
+    monkeypatch.setattr(registry, "_found", {})
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     with pytest.raises(
         ConfigError,

@@ -49,6 +49,7 @@ def offer(monkeypatch: pytest.MonkeyPatch) -> None:
     def entry_points(*, group: str, name: str | None = None) -> list[EntryPoint]:
         return [point for point in points if group == point.group and name in (None, point.name)]
 
+    monkeypatch.setattr(registry, "_found", {})
     monkeypatch.setattr(registry, "entry_points", entry_points)
 
 
@@ -105,12 +106,37 @@ def test_broken_distributions_are_named() -> None:
     assert "hunter2" not in secret
 
 
+def test_what_is_found_is_kept_and_what_is_not_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been installed while a worker runs."""
+    points: list[EntryPoint] = []
+    looks = 0
+
+    def entry_points(*, group: str) -> list[EntryPoint]:
+        nonlocal looks
+        looks += group == registry.GROUP
+        return points
+
+    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    with pytest.raises(ConfigError, match="the installed ones are: none"):
+        build_sink("memory", {})
+    points.append(EntryPoint("memory", "pytube.testing:MemorySink", registry.GROUP))
+    assert isinstance(build_sink("memory", {}), MemorySink)
+    before = looks
+    assert isinstance(build_sink("memory", {}), MemorySink)
+    assert looks == before
+    monkeypatch.syspath_prepend("/nowhere")
+    assert isinstance(build_sink("memory", {}), MemorySink)
+    assert looks == before + 1
+
+
 class Slow(MemorySink):
     write_timeout = 9.0
 
 
 def test_a_write_must_not_outlive_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("slow", f"{__name__}:Slow", registry.GROUP)
+    monkeypatch.setattr(registry, "_found", {})
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     assert isinstance(build_sink("slow", {}, request_timeout=9.0), MemorySink)
     with pytest.raises(ConfigError, match="a write may take 9 s, but request_timeout is 8 s"):
@@ -121,6 +147,7 @@ def test_the_sink_kafka_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None
     for name in [name for name in sys.modules if name.startswith(("pytube.sinks.kafka", "confluent_kafka"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.setattr(registry, "_found", {})
     monkeypatch.setattr(
         registry,
         "entry_points",

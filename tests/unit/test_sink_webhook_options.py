@@ -88,6 +88,7 @@ def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     point = EntryPoint("webhook", "pytube.sinks.webhook:WebhookSink", registry.GROUP)
+    monkeypatch.setattr(registry, "_found", {})
     monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
     with pytest.raises(
         ConfigError,
