@@ -518,7 +518,7 @@ CREATE FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) RETUR
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET jit TO 'off'
-    AS 943471677e87293b;
+    AS da230f3f087c08e4;
 
 COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) IS 'Touches documents by their keys, in the shards of the root table. op is U or B. Returns the number of ids queued.';
 
@@ -1349,6 +1349,11 @@ CREATE FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) RETURNS voi
     SET quote_all_identifiers TO 'off'
     AS e17526b8d592057c;
 
+CREATE FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    SET client_min_messages TO 'warning'
+    AS 67a226bd0924c30e;
+
 CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
     AS 0f2e2f87b9f8c26b;
@@ -1450,7 +1455,7 @@ CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tub
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
-    AS 26419ed4e0266593;
+    AS 416b7563aad3798c;
 
 CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS void
     LANGUAGE plpgsql
@@ -1919,7 +1924,7 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 0ef482e22d18e595;
+    AS d04fd63096b00376;
 
 CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1930,17 +1935,16 @@ CREATE FUNCTION tube.tube_private_provide_planned(tube text) RETURNS void
     LANGUAGE plpgsql
     AS 25c65b17376bd01f;
 
-CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
+CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    SET client_min_messages TO 'warning'
     SET quote_all_identifiers TO 'off'
-    AS 612806bc0b4f999f;
+    AS 95028c7b28a731cf;
 
 CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 99cb8eae470e6d7f;
+    AS 5a00d14bbb243780;
 
 CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
     LANGUAGE plpgsql
@@ -1948,9 +1952,7 @@ CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
 
 CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
     LANGUAGE plpgsql
-    SET enable_sort TO 'off'
-    SET jit TO 'off'
-    AS 4c6e9c7b61bc7054;
+    AS 1a7cfbd17ff5392e;
 
 CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1963,6 +1965,12 @@ CREATE FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_back
 CREATE FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) RETURNS void
     LANGUAGE plpgsql
     AS 8b0d0d07c6d3c71f;
+
+CREATE FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb DEFAULT NULL::jsonb, once boolean DEFAULT false, OUT pods bigint, OUT is_lonely boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS f61d9edc88bed648;
 
 CREATE FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) RETURNS bigint[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2120,6 +2128,10 @@ CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS fc06c0eef1ec8b4e;
 
+CREATE FUNCTION tube.tube_private_session_op(op text) RETURNS text
+    LANGUAGE sql STABLE
+    AS 9783e3c8b6102cf1;
+
 CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2185,7 +2197,7 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 18b074aed5798dec;
+    AS 61a73bfccce2c19f;
 
 CREATE FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2200,10 +2212,6 @@ CREATE FUNCTION tube.tube_private_table_name(tbl oid) RETURNS text
     LANGUAGE sql STABLE
     AS 5c4a3e0ee8d0b3df;
 
-CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE sql STABLE
-    AS f4b15ed29f0a5109;
-
 CREATE FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS jsonb
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -2217,6 +2225,10 @@ CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, 
 CREATE FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
     LANGUAGE plpgsql
     AS a79aa24bcf560c33;
+
+CREATE FUNCTION tube.tube_private_touch(tube text, shard integer, shards integer, ids anyarray, op text, payload jsonb, chunk_size integer) RETURNS void
+    LANGUAGE plpgsql
+    AS ecaf7abfcafc2369;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -2243,10 +2255,6 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET standard_conforming_strings TO 'on'
     AS fe7c2cf2fca5ffe8;
-
-CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
-    LANGUAGE plpgsql
-    AS c6908c5453aa29ae;
 
 CREATE FUNCTION tube.tube_private_type_sql(type oid) RETURNS text
     LANGUAGE sql STABLE
@@ -3726,6 +3734,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
@@ -3987,7 +3997,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_provide_outbox(outbox text) FROM PUBLIC
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_planned(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_tube(tube text) FROM PUBLIC;
 
@@ -4000,6 +4010,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_body(att tube.tube_attachment) FROM
 REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tube_backfill) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb, once boolean, OUT pods bigint, OUT is_lonely boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_admin;
@@ -4081,6 +4093,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_session_op(op text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
@@ -4128,13 +4142,13 @@ REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolea
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_name(tbl oid) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_touch(tube text, shard integer, shards integer, ids anyarray, op text, payload jsonb, chunk_size integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
@@ -4149,8 +4163,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment)
 REVOKE ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_type_sql(type oid) FROM PUBLIC;
 

@@ -260,7 +260,7 @@ BEGIN
             EXECUTE statement;
         END LOOP;
     END LOOP;
-    PERFORM tube_private_provide_touch(att, true);
+    PERFORM tube_private_provide_touch(att);
     UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
 END

@@ -45,7 +45,7 @@ BEGIN
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
                 AND (att.shard, att.shards) <> (old.shard, old.shards);
-            PERFORM tube_private_provide_touch(att), tube_private_follow_root(att.tube, old.shard);
+            PERFORM tube_private_follow_root(att.tube, old.shard);
         END IF;
         IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
             PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
@@ -170,7 +170,7 @@ BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
         PERFORM tube_private_rescue_links(gone); -- under the lock of the table: no writer puts more
-        PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
+        PERFORM tube_private_drop_touch(gone), tube_private_follow_root(tube, gone.shard);
     END LOOP;
     IF FOUND THEN
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;

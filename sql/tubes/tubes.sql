@@ -254,7 +254,7 @@ BEGIN
     PERFORM tube_private_make_flag(reg), tube_private_provide_planned(tube);
     PERFORM tube_private_make_touch(name, format('integer, %s[], char, jsonb, integer', reg.key_type),
         format('shard integer, ids %s[], op character, payload jsonb DEFAULT NULL::jsonb, chunk_size integer DEFAULT 250', reg.key_type),
-        tube_private_tube_touch_body(tube),
+        format(E'\n-- Made by tube_private_provide_tube.\nBEGIN\n    PERFORM tube_private_touch(%L, $1, 1, $2, $3, $4, $5);\nEND\n', tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
 $$;
