@@ -319,9 +319,8 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     SET row_security TO 'off'
     SET work_mem TO '64MB'
     SET jit TO 'off'
-    SET cursor_tuple_fraction TO '1'
     SET standard_conforming_strings TO 'on'
-    AS 9da199e1f16640eb;
+    AS e10d2b7b987ea5ff;
 
 COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids in order, in one snapshot, with the caller''s rights; returns how many. NULL: the backfill was paused, ended, or failed meanwhile.';
 
@@ -389,9 +388,8 @@ CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate 
     SET row_security TO 'off'
     SET work_mem TO '64MB'
     SET jit TO 'off'
-    SET cursor_tuple_fraction TO '1'
     SET standard_conforming_strings TO 'on'
-    AS c452ac02eefefafb;
+    AS 1e80eb30629b5120;
 
 COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Inserts a range, from any session; returns its rows, or NULL while the backfill is paused.';
 
@@ -1144,20 +1142,20 @@ CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, 
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 815d12a4119dbae1;
 
-CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 07629bc6be0fe79e;
+    AS 2d25096544fe5ba8;
 
 CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean DEFAULT false, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 80aed7cdcbeb8e43;
 
-CREATE FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 33878e90588f559f;
+    AS f1b6b18098d88ea4;
 
 CREATE FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1700,7 +1698,7 @@ CREATE FUNCTION tube.tube_private_lost_note(note text) RETURNS TABLE(tube text, 
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
-    AS ea9b0a9252dba631;
+    AS a5a1192e95bf3ffa;
 
 CREATE FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) RETURNS void
     LANGUAGE plpgsql
@@ -1977,11 +1975,6 @@ CREATE FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, pa
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 1ad4ec99cf902b5b;
 
-CREATE FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 44166f7d3bf85143;
-
 CREATE FUNCTION tube.tube_private_put_schedule(tube text, shard integer, table_name text, order_col name, resync boolean DEFAULT false) RETURNS void
     LANGUAGE sql
     AS 066aa05f7c78b9a1;
@@ -2198,11 +2191,6 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
     AS 61a73bfccce2c19f;
-
-CREATE FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS bdc57af2c3b63a58;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -3630,17 +3618,17 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions in
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -4017,10 +4005,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions inte
 GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_private_put_schedule(tube text, shard integer, table_name text, order_col name, resync boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_qualify(name text) FROM PUBLIC;
@@ -4133,10 +4117,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, pa
 REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
@@ -4366,6 +4346,7 @@ GRANT SELECT ON TABLE tube.tube_sample TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_sample TO tube_monitor;
 
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_admin;
+GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_worker;
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 
 GRANT SELECT ON TABLE tube.tube_sink TO tube_admin;

@@ -210,6 +210,18 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
     'Touches ids that a scan of the sink found; returns the number of pods.';
 
+-- tube_private_check_ids: refuses ids of a type that is not Postgres' own for keys: its casts, which anybody may define, would
+-- run with the rights of pytube's owner.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_ids(ids anyarray) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'integer[]'::regtype, 'smallint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[] (or smaller integers), uuid[] or text[].';
+    END IF;
+END
+$$;
+
 -- tube_sweep_end: a backfill_end was acted upon: the pod goes, and its backfill has a shard less to do. Returns whether
 -- the pod was there. Locks: the fence, the backfill's row and the pod, until the transaction ends.
 CREATE OR REPLACE FUNCTION :"schema".tube_sweep_end(

@@ -215,9 +215,9 @@ BEGIN
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE format('GRANT SELECT ON %s TO %I, %I', queue, tube_private_role('admin'), tube_private_role('worker'));
-    -- For COPY, within a job. What names and orders a pod stays its default.
-    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
-        tube_private_role('admin'));
+    -- For COPY, within a job, and for backfills. What names and orders a pod stays its default.
+    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I, %I', queue, tube_private_role('writer'),
+        tube_private_role('worker'), tube_private_role('admin'));
     EXECUTE (tube_private_index(tube, reg.partitions)).ddl;
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
