@@ -435,7 +435,7 @@ COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 1e1b2dd353891afb;
+    AS 2cf462cf2866e7da;
 
 COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule pod of a term into a backfill that a worker runs; returns its id.';
 
@@ -1037,18 +1037,15 @@ CREATE TABLE tube.tube_attachment (
     id_col name NOT NULL,
     "position" bigint NOT NULL,
     row_filter text,
-    misfit text,
     trigger_function text NOT NULL,
     touch_name text,
     columns name[],
     replica boolean DEFAULT false NOT NULL,
     seen_oid oid,
     seen_attnums smallint[],
-    seen_names name[],
     seen_types text[],
     members oid[],
     waiting oid[],
-    as_root boolean,
     captured_by oid,
     key_cols name[],
     shard_place smallint,
@@ -1087,11 +1084,11 @@ CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tu
 
 CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS f1bb14a2fa6e1966;
+    AS 91a2c2051e5ecc67;
 
 CREATE FUNCTION tube.tube_private_attachments_with(tube text, predicate text) RETURNS SETOF tube.tube_attachment
     LANGUAGE sql
-    AS f60c5e951db35246;
+    AS 729b1d1eb3404702;
 
 CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) RETURNS void
     LANGUAGE sql
@@ -1135,7 +1132,7 @@ CREATE FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, 
 CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 9c8cefedfd81444c;
+    AS 9c798ce1ffd44df5;
 
 CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1185,7 +1182,7 @@ CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
 CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 8a4ae97ff00863bd;
+    AS 2f13a32cd58f8372;
 
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1431,7 +1428,7 @@ CREATE FUNCTION tube.tube_private_flag_sql(tube text) RETURNS text
 
 CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURNS void
     LANGUAGE plpgsql
-    AS 381c72e4a132a6bd;
+    AS 9925af1c9fb470aa;
 
 CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     LANGUAGE plpgsql
@@ -1443,17 +1440,17 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
     LANGUAGE plpgsql
     AS f028e3958d4a8836;
 
-CREATE FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) RETURNS void
+CREATE FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 2b8b2ffa66529298;
+    AS 1b6618534772e08b;
 
 CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 1537e01c02fbb7fd;
+    AS 0d988a2b2f654032;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
-    AS 416b7563aad3798c;
+    AS 0ff5238e5c82f6e9;
 
 CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS void
     LANGUAGE plpgsql
@@ -1485,7 +1482,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments 
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    AS 91be2a564f1b5dd9;
+    AS 5ed71dba660e9252;
 
 CREATE FUNCTION tube.tube_private_has_left(rel oid, name text) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1737,10 +1734,6 @@ CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regcla
     LANGUAGE sql STABLE
     AS 065f813e5fc2e4de;
 
-CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
-    LANGUAGE sql STABLE
-    AS 4a4a0507079eb038;
-
 CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT
     AS b9029fc655ef0ed1;
@@ -1922,7 +1915,7 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS d04fd63096b00376;
+    AS b6dc021089a8f69e;
 
 CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1946,7 +1939,7 @@ CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
 
 CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
     LANGUAGE plpgsql
-    AS 133f31c2051ded34;
+    AS 6a37be9c34de4578;
 
 CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
     LANGUAGE plpgsql
@@ -2069,7 +2062,7 @@ CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
-    AS 3d66dc5832e6cc4e;
+    AS 7938537519ffb4b2;
 
 CREATE FUNCTION tube.tube_private_resync_documents(tube text, table_name text) RETURNS void
     LANGUAGE plpgsql
@@ -2158,7 +2151,7 @@ CREATE FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 15d54dac47b396cc;
+    AS 86bc202fb8d9ff94;
 
 CREATE FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -2190,7 +2183,7 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 61a73bfccce2c19f;
+    AS b4c7d2119148dfcc;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -2263,11 +2256,11 @@ CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETUR
 
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
-    AS 75d62c92f6b0693e;
+    AS 17b661b36266e70a;
 
 CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS 81484038d129076a;
+    AS 9158e52c92612f49;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -3769,7 +3762,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) FROM PUBLIC;
 
@@ -3879,8 +3872,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_may_notify() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
 

@@ -380,7 +380,8 @@ BEGIN
     -- show another one.
     query := replace(format('SELECT %s AND NOT EXISTS (SELECT FROM pg_attribute AS v WHERE v.attname = ANY (%L) AND (v.attgenerated = ''v'''
             ' OR current_setting(''transaction_isolation'') <> ''read committed'' AND tube_private_is_replaced(v.xmax)) AND v.attrelid = ',
-            array_to_string(conditions, ' AND '), (tube_private_with_columns(att)).seen_names), '%', '%%')
+            array_to_string(conditions, ' AND '), tube_private_key_names(att) || att.columns
+                || ARRAY(SELECT c.name FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c ORDER BY c.attnum)), '%', '%%')
         || '%1$L::regclass) FROM (SELECT (NULL::%1$s).*) AS r';
     rest := format('%L::pg_catalog.regclass, %s, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
         format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))));

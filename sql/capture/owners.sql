@@ -261,8 +261,6 @@ BEGIN
         END LOOP;
     END LOOP;
     PERFORM tube_private_provide_touch(att);
-    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
 END
 $$;
 
@@ -317,8 +315,7 @@ BEGIN
     IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
-    att.misfit := CASE WHEN att.row_filter IS NULL THEN tube_private_misfit_digest(att.tube, att.tbl) END;
-    att.row_filter := CASE WHEN att.row_filter IS NOT NULL THEN (tube_private_require(att.tube)).predicate END;
+    att.row_filter := (tube_private_require(att.tube)).predicate;
     -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
     att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));

@@ -86,7 +86,7 @@ BEGIN
     IF companion_of IS NOT NULL THEN
         PERFORM tube_private_resync_documents(companion_of, table_name);
         RETURN;
-    ELSIF rows_went AND att.as_root IS NOT false THEN
+    ELSIF rows_went AND (att.tube IS NULL OR tube_private_is_root(att)) THEN
         -- The transaction has its id before it draws a seq, as where a tube's own are drawn.
         PERFORM tube_private_put_control_pods(tube, 'B', jsonb_build_object('type', 'sweep', 'start_seq',
                 CASE WHEN pg_current_xact_id() IS NOT NULL THEN nextval('tube_seq') END::text),

@@ -97,7 +97,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_attachments_with(tube text, pr
 RETURNS SETOF :"schema".tube_attachment
 LANGUAGE sql AS $$
     SELECT w.* FROM tube_attachment AS a
-    CROSS JOIN LATERAL jsonb_populate_record(tube_private_attachment_now(a), jsonb_build_object('row_filter', predicate, 'misfit', NULL)) AS w
+    CROSS JOIN LATERAL jsonb_populate_record(tube_private_attachment_now(a), jsonb_build_object('row_filter', predicate)) AS w
     WHERE a.tube = $1 AND w.tube IS NOT NULL ORDER BY a.position
 $$;
 
