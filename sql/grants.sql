@@ -56,8 +56,8 @@ BEGIN
         SELECT g.callers COLLATE "C", f.name, string_agg(p.oid::regprocedure::text, ', ') AS functions
         FROM (VALUES
             -- What functions of owners of attached tables call. It computes with built-in types, or reads names of columns.
-            ('PUBLIC', 'tube_key_part tube_key_types tube_private_attached tube_private_fits tube_private_has_left
-                tube_private_is_replaced tube_private_key_bigint tube_private_key_boolean tube_private_key_date
+            ('PUBLIC', 'tube_key_part tube_key_types tube_private_elsewhere tube_private_fits tube_private_is_replaced
+                tube_private_key_bigint tube_private_key_boolean tube_private_key_date
                 tube_private_key_text tube_private_key_uuid tube_private_may_read tube_shard_of'),
             -- Whoever runs DDL. It does what would be done later, and only that; it fails where no event trigger is running.
             ('PUBLIC', 'tube_private_see_ddl'),

@@ -1073,11 +1073,6 @@ CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer,
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS f2041e0ca5097860;
 
-CREATE FUNCTION tube.tube_private_attached(rel oid, name text) RETURNS regclass
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS c5e3817749f090bc;
-
 CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
     AS 6c8f0a6cfd768e07;
@@ -1186,7 +1181,7 @@ CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode t
 
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) RETURNS text
     LANGUAGE plpgsql STABLE
-    AS b4a0d9405457f7d5;
+    AS 4138321f7bbb9ac7;
 
 CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
     LANGUAGE sql STABLE
@@ -1357,6 +1352,11 @@ CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS
     LANGUAGE sql IMMUTABLE
     AS dcb1504e5f3a047d;
 
+CREATE FUNCTION tube.tube_private_elsewhere(rel oid, name text, query text, OUT tbl regclass, OUT asks text) RETURNS record
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS 937e280fd091aa20;
+
 CREATE FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -1482,12 +1482,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments 
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    AS 5ed71dba660e9252;
-
-CREATE FUNCTION tube.tube_private_has_left(rel oid, name text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 4917d68d43afbfa6;
+    AS 19b4d9a6eefede45;
 
 CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
@@ -2183,7 +2178,7 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS b4c7d2119148dfcc;
+    AS 3a2e6bc7502a57bc;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -2257,10 +2252,6 @@ CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETUR
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
     AS 17b661b36266e70a;
-
-CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    AS 9158e52c92612f49;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -4144,8 +4135,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) F
 REVOKE ALL ON FUNCTION tube.tube_private_watch_lock(tube text, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
 

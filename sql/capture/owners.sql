@@ -304,26 +304,6 @@ BEGIN
 END
 $$;
 
--- tube_private_with_names: an attachment that a caller gives, with the names of its functions and the tube's
--- predicate.
--- Errors: TU106 its shards can't be.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql AS $$
-DECLARE
-    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-BEGIN
-    IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
-        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
-    END IF;
-    att.row_filter := (tube_private_require(att.tube)).predicate;
-    -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
-    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
-    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
-    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
-    RETURN att;
-END
-$$;
-
 -- tube_private_owner_ddl: the statements that an owner still has to run for an attachment to be as it is to be, in order.
 -- None is left when, and only when, an owner of the table has agreed to all of it, as the catalogue shows.
 -- Arguments: is_owner: else a related table that became the root table of its shards may be captured as before, at a little

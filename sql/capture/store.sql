@@ -20,8 +20,16 @@ BEGIN
             RETURN;
         END IF;
     END IF;
-    att := tube_private_with_columns(tube_private_with_names(att));
-    att.id_col := (tube_private_key_names(att))[1]; -- of several, no function of the owner has it
+    -- The rest is not the caller's to say.
+    IF (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
+        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
+    END IF;
+    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END; -- in others it is the last
+    att.row_filter := (tube_private_require(att.tube)).predicate;
+    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
+    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
+    att.id_col := (tube_private_key_names(att))[1];
+    att := tube_private_with_columns(att);
     -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(late AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;

@@ -143,7 +143,7 @@ PRIVATE = by_callers(
     (
         ANYBODY,
         """
-        tube_private_attached tube_private_fits tube_private_has_left tube_private_is_replaced
+        tube_private_elsewhere tube_private_fits tube_private_is_replaced
         tube_private_key_bigint tube_private_key_boolean tube_private_key_date tube_private_key_text
         tube_private_key_uuid tube_private_may_read tube_private_see_ddl
         """,
