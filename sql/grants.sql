@@ -43,7 +43,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA :"schema" TO :"role_admin";
 GRANT SELECT ON :"schema".tube_registry, :"schema".tube_attachment, :"schema".tube_attempt, :"schema".tube_backfill,
     :"schema".tube_outbox_parked, :"schema".tube_parked, :"schema".tube_sample TO :"role_worker", :"role_monitor";
 GRANT SELECT ON :"schema".tube_outbox_retry TO :"role_worker";
-GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_admin", :"role_writer";
+GRANT USAGE ON SEQUENCE :"schema".tube_seq TO :"role_admin", :"role_worker", :"role_writer";
 
 -- Functions, with all their overloads. tube_admin may call every public one.
 DO $$
@@ -56,8 +56,8 @@ BEGIN
         SELECT g.callers COLLATE "C", f.name, string_agg(p.oid::regprocedure::text, ', ') AS functions
         FROM (VALUES
             -- What functions of owners of attached tables call. It computes with built-in types, or reads names of columns.
-            ('PUBLIC', 'tube_key_part tube_key_types tube_private_attached tube_private_fits tube_private_has_left
-                tube_private_is_replaced tube_private_key_bigint tube_private_key_boolean tube_private_key_date
+            ('PUBLIC', 'tube_key_part tube_key_types tube_private_elsewhere tube_private_fits tube_private_is_replaced
+                tube_private_key_bigint tube_private_key_boolean tube_private_key_date
                 tube_private_key_text tube_private_key_uuid tube_private_may_read tube_shard_of'),
             -- Whoever runs DDL. It does what would be done later, and only that; it fails where no event trigger is running.
             ('PUBLIC', 'tube_private_see_ddl'),
@@ -66,11 +66,10 @@ BEGIN
                 tube_private_drop_outbox tube_private_drop_parked tube_private_ensure_tube tube_private_is_root
                 tube_private_key_label tube_private_key_names tube_private_open_schema
                 tube_private_outbox_wake tube_private_refuse_table tube_private_require tube_private_set_predicate'),
-            -- Backfills read tables with the rights of the caller, who passes the rows to these: a worker is trusted with
-            -- that, as it is at the sink.
+            -- Backfills read tables, and write what they read, with the rights of the caller.
             ('admin worker', 'tube_private_begin_collect tube_private_begin_range tube_private_begin_split
                 tube_private_begin_step3 tube_private_end_collect tube_private_end_range tube_private_end_split
-                tube_private_end_step3 tube_private_put_range_pod tube_private_refuse_renamed tube_private_store_pod'),
+                tube_private_end_step3 tube_private_refuse_renamed'),
             -- tube_sync is for workers, too. These see that an owner of the table has agreed.
             ('admin worker', 'tube_private_begin_sync tube_private_briefly tube_private_bring_in_line
                 tube_private_capture_schema tube_private_open_capture tube_private_owner_ddl tube_private_patiently
@@ -142,7 +141,8 @@ DECLARE
 BEGIN
     FOR tube IN EXECUTE format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube', ours) LOOP
         EXECUTE format('GRANT SELECT ON %I.%I TO %I', ours, tube, roles || '_worker');
-        EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %I.%I TO %I, %I', ours, tube, roles || '_writer', roles || '_admin');
+        EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %I.%I TO %I, %I, %I', ours, tube, roles || '_writer',
+            roles || '_worker', roles || '_admin');
     END LOOP;
 END
 $$;

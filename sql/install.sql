@@ -55,6 +55,7 @@ SELECT coalesce(max(version_num), '') < '0001' AS run_0001 FROM :"schema".tube_v
 \ir pods/park.sql
 \ir pods/consume.sql
 \ir pods/put.sql
+\ir pods/touch.sql
 \ir pods/settle.sql
 \ir pods/wait.sql
 

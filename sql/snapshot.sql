@@ -319,9 +319,8 @@ CREATE FUNCTION tube.tube_backfill_collect(backfill_id bigint) RETURNS bigint
     SET row_security TO 'off'
     SET work_mem TO '64MB'
     SET jit TO 'off'
-    SET cursor_tuple_fraction TO '1'
     SET standard_conforming_strings TO 'on'
-    AS 9da199e1f16640eb;
+    AS e10d2b7b987ea5ff;
 
 COMMENT ON FUNCTION tube.tube_backfill_collect(backfill_id bigint) IS 'Stores the ids in order, in one snapshot, with the caller''s rights; returns how many. NULL: the backfill was paused, ended, or failed meanwhile.';
 
@@ -389,9 +388,8 @@ CREATE FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate 
     SET row_security TO 'off'
     SET work_mem TO '64MB'
     SET jit TO 'off'
-    SET cursor_tuple_fraction TO '1'
     SET standard_conforming_strings TO 'on'
-    AS c452ac02eefefafb;
+    AS 1e80eb30629b5120;
 
 COMMENT ON FUNCTION tube.tube_backfill_range(backfill_id bigint, unit integer, rate double precision) IS 'Inserts a range, from any session; returns its rows, or NULL while the backfill is paused.';
 
@@ -437,7 +435,7 @@ COMMENT ON FUNCTION tube.tube_backfill_step3(step1 text, tube text, tbl regclass
 CREATE FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS bigint
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 1e1b2dd353891afb;
+    AS 2cf462cf2866e7da;
 
 COMMENT ON FUNCTION tube.tube_backfill_take(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) IS 'Turns a backfill_schedule pod of a term into a backfill that a worker runs; returns its id.';
 
@@ -518,7 +516,7 @@ CREATE FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) RETUR
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET jit TO 'off'
-    AS 943471677e87293b;
+    AS da230f3f087c08e4;
 
 COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) IS 'Touches documents by their keys, in the shards of the root table. op is U or B. Returns the number of ids queued.';
 
@@ -1039,18 +1037,15 @@ CREATE TABLE tube.tube_attachment (
     id_col name NOT NULL,
     "position" bigint NOT NULL,
     row_filter text,
-    misfit text,
     trigger_function text NOT NULL,
     touch_name text,
     columns name[],
     replica boolean DEFAULT false NOT NULL,
     seen_oid oid,
     seen_attnums smallint[],
-    seen_names name[],
     seen_types text[],
     members oid[],
     waiting oid[],
-    as_root boolean,
     captured_by oid,
     key_cols name[],
     shard_place smallint,
@@ -1078,22 +1073,17 @@ CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer,
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS f2041e0ca5097860;
 
-CREATE FUNCTION tube.tube_private_attached(rel oid, name text) RETURNS regclass
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS c5e3817749f090bc;
-
 CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
     AS 6c8f0a6cfd768e07;
 
 CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS f1bb14a2fa6e1966;
+    AS 91a2c2051e5ecc67;
 
 CREATE FUNCTION tube.tube_private_attachments_with(tube text, predicate text) RETURNS SETOF tube.tube_attachment
     LANGUAGE sql
-    AS f60c5e951db35246;
+    AS 729b1d1eb3404702;
 
 CREATE FUNCTION tube.tube_private_audit_parked(action text, tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, keys text[], count integer) RETURNS void
     LANGUAGE sql
@@ -1137,27 +1127,27 @@ CREATE FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, 
 CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 9c8cefedfd81444c;
+    AS 9c798ce1ffd44df5;
 
 CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 815d12a4119dbae1;
 
-CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 07629bc6be0fe79e;
+    AS 2d25096544fe5ba8;
 
 CREATE FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean DEFAULT false, OUT mark text, OUT ids bigint[], OUT again text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 80aed7cdcbeb8e43;
 
-CREATE FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 33878e90588f559f;
+    AS f1b6b18098d88ea4;
 
 CREATE FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1187,11 +1177,11 @@ CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
 CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 8a4ae97ff00863bd;
+    AS 2f13a32cd58f8372;
 
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) RETURNS text
     LANGUAGE plpgsql STABLE
-    AS b4a0d9405457f7d5;
+    AS 4138321f7bbb9ac7;
 
 CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
     LANGUAGE sql STABLE
@@ -1349,6 +1339,11 @@ CREATE FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) RETURNS voi
     SET quote_all_identifiers TO 'off'
     AS e17526b8d592057c;
 
+CREATE FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    SET client_min_messages TO 'warning'
+    AS 67a226bd0924c30e;
+
 CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
     AS 0f2e2f87b9f8c26b;
@@ -1356,6 +1351,11 @@ CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS
 CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
     LANGUAGE sql IMMUTABLE
     AS dcb1504e5f3a047d;
+
+CREATE FUNCTION tube.tube_private_elsewhere(rel oid, name text, query text, OUT tbl regclass, OUT asks text) RETURNS record
+    LANGUAGE sql STABLE SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
+    AS 937e280fd091aa20;
 
 CREATE FUNCTION tube.tube_private_end_backfill(backfill tube.tube_backfill, outcome text, note text) RETURNS void
     LANGUAGE plpgsql
@@ -1428,7 +1428,7 @@ CREATE FUNCTION tube.tube_private_flag_sql(tube text) RETURNS text
 
 CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURNS void
     LANGUAGE plpgsql
-    AS 381c72e4a132a6bd;
+    AS 9925af1c9fb470aa;
 
 CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     LANGUAGE plpgsql
@@ -1440,17 +1440,17 @@ CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, membe
     LANGUAGE plpgsql
     AS f028e3958d4a8836;
 
-CREATE FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) RETURNS void
+CREATE FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 2b8b2ffa66529298;
+    AS 1b6618534772e08b;
 
 CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 1537e01c02fbb7fd;
+    AS 0d988a2b2f654032;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
-    AS 26419ed4e0266593;
+    AS 0ff5238e5c82f6e9;
 
 CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS void
     LANGUAGE plpgsql
@@ -1482,12 +1482,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments 
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    AS 91be2a564f1b5dd9;
-
-CREATE FUNCTION tube.tube_private_has_left(rel oid, name text) RETURNS boolean
-    LANGUAGE sql STABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 4917d68d43afbfa6;
+    AS 19b4d9a6eefede45;
 
 CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
@@ -1695,7 +1690,7 @@ CREATE FUNCTION tube.tube_private_lost_note(note text) RETURNS TABLE(tube text, 
 
 CREATE FUNCTION tube.tube_private_make(tube text) RETURNS void
     LANGUAGE plpgsql
-    AS ea9b0a9252dba631;
+    AS a5a1192e95bf3ffa;
 
 CREATE FUNCTION tube.tube_private_make_flag(reg tube.tube_registry) RETURNS void
     LANGUAGE plpgsql
@@ -1733,10 +1728,6 @@ CREATE FUNCTION tube.tube_private_member_oids(tbl regclass) RETURNS oid[]
 CREATE FUNCTION tube.tube_private_members(tbl regclass) RETURNS TABLE(rel regclass, kind "char")
     LANGUAGE sql STABLE
     AS 065f813e5fc2e4de;
-
-CREATE FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
-    LANGUAGE sql STABLE
-    AS 4a4a0507079eb038;
 
 CREATE FUNCTION tube.tube_private_name(stem text, ending text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT
@@ -1919,7 +1910,7 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 0ef482e22d18e595;
+    AS b6dc021089a8f69e;
 
 CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1930,27 +1921,24 @@ CREATE FUNCTION tube.tube_private_provide_planned(tube text) RETURNS void
     LANGUAGE plpgsql
     AS 25c65b17376bd01f;
 
-CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean DEFAULT false) RETURNS void
+CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    SET client_min_messages TO 'warning'
     SET quote_all_identifiers TO 'off'
-    AS 612806bc0b4f999f;
+    AS 95028c7b28a731cf;
 
 CREATE FUNCTION tube.tube_private_provide_tube(tube text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 99cb8eae470e6d7f;
+    AS 5a00d14bbb243780;
 
 CREATE FUNCTION tube.tube_private_prune(tube text) RETURNS void
     LANGUAGE plpgsql
-    AS 133f31c2051ded34;
+    AS 6a37be9c34de4578;
 
 CREATE FUNCTION tube.tube_private_put(tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean) RETURNS bigint
     LANGUAGE plpgsql
-    SET enable_sort TO 'off'
-    SET jit TO 'off'
-    AS 4c6e9c7b61bc7054;
+    AS 1a7cfbd17ff5392e;
 
 CREATE FUNCTION tube.tube_private_put_body(att tube.tube_attachment) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -1964,15 +1952,16 @@ CREATE FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload j
     LANGUAGE plpgsql
     AS 8b0d0d07c6d3c71f;
 
+CREATE FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb DEFAULT NULL::jsonb, once boolean DEFAULT false, OUT pods bigint, OUT is_lonely boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS f61d9edc88bed648;
+
 CREATE FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) RETURNS bigint[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 1ad4ec99cf902b5b;
-
-CREATE FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 44166f7d3bf85143;
 
 CREATE FUNCTION tube.tube_private_put_schedule(tube text, shard integer, table_name text, order_col name, resync boolean DEFAULT false) RETURNS void
     LANGUAGE sql
@@ -2068,7 +2057,7 @@ CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
-    AS 3d66dc5832e6cc4e;
+    AS 7938537519ffb4b2;
 
 CREATE FUNCTION tube.tube_private_resync_documents(tube text, table_name text) RETURNS void
     LANGUAGE plpgsql
@@ -2120,6 +2109,10 @@ CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS fc06c0eef1ec8b4e;
 
+CREATE FUNCTION tube.tube_private_session_op(op text) RETURNS text
+    LANGUAGE sql STABLE
+    AS 9783e3c8b6102cf1;
+
 CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
@@ -2153,7 +2146,7 @@ CREATE FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 15d54dac47b396cc;
+    AS 86bc202fb8d9ff94;
 
 CREATE FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -2185,12 +2178,7 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RET
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 18b074aed5798dec;
-
-CREATE FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS bdc57af2c3b63a58;
+    AS 3a2e6bc7502a57bc;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -2199,10 +2187,6 @@ CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAU
 CREATE FUNCTION tube.tube_private_table_name(tbl oid) RETURNS text
     LANGUAGE sql STABLE
     AS 5c4a3e0ee8d0b3df;
-
-CREATE FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) RETURNS text
-    LANGUAGE sql STABLE
-    AS f4b15ed29f0a5109;
 
 CREATE FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) RETURNS jsonb
     LANGUAGE plpgsql
@@ -2217,6 +2201,10 @@ CREATE FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, 
 CREATE FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) RETURNS void
     LANGUAGE plpgsql
     AS a79aa24bcf560c33;
+
+CREATE FUNCTION tube.tube_private_touch(tube text, shard integer, shards integer, ids anyarray, op text, payload jsonb, chunk_size integer) RETURNS void
+    LANGUAGE plpgsql
+    AS ecaf7abfcafc2369;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -2244,10 +2232,6 @@ CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURN
     SET standard_conforming_strings TO 'on'
     AS fe7c2cf2fca5ffe8;
 
-CREATE FUNCTION tube.tube_private_tube_touch_body(tube text) RETURNS text
-    LANGUAGE plpgsql
-    AS c6908c5453aa29ae;
-
 CREATE FUNCTION tube.tube_private_type_sql(type oid) RETURNS text
     LANGUAGE sql STABLE
     AS 163085c0cbdc6312;
@@ -2267,11 +2251,7 @@ CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETUR
 
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
-    AS 75d62c92f6b0693e;
-
-CREATE FUNCTION tube.tube_private_with_names(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql
-    AS 81484038d129076a;
+    AS 17b661b36266e70a;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -3623,17 +3603,17 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions in
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_collect(backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_mark(outbox text, partitions integer, partition integer, leader_id uuid, records_limit integer, floor bigint, passed boolean, OUT mark text, OUT ids bigint[], OUT again text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) TO tube_admin;
@@ -3727,6 +3707,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
@@ -3772,7 +3754,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_follow_root(tube text, in_shard integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) FROM PUBLIC;
 
@@ -3883,8 +3865,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_member_oids(tbl regclass) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_members(tbl regclass) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_misfit_digest(tube text, tbl regclass) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_name(stem text, ending text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_next_index(reg tube.tube_registry, partitions integer) FROM PUBLIC;
@@ -3988,7 +3968,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_provide_outbox(outbox text) FROM PUBLIC
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_planned(tube text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment, attaching boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_provide_tube(tube text) FROM PUBLIC;
 
@@ -4002,13 +3982,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tu
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb, once boolean, OUT pods bigint, OUT is_lonely boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_worker;
-
-REVOKE ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_schedule(tube text, shard integer, table_name text, order_col name, resync boolean) FROM PUBLIC;
 
@@ -4082,6 +4060,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_schema() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_see_rewrite() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_session_op(op text) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_set_flag() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_set_predicate(tube text, predicate text) FROM PUBLIC;
@@ -4121,21 +4101,17 @@ REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode te
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_store_pod(backfill_id bigint, place bigint, shard integer, ids anyarray) TO tube_worker;
-
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_name(tbl oid) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_table_touch_body(tbl regclass, key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_control(tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_take_retries(outbox text, partitions integer, partition integer, records_limit integer, floor bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, partition integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_touch(tube text, shard integer, shards integer, ids anyarray, op text, payload jsonb, chunk_size integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) FROM PUBLIC;
 
@@ -4151,8 +4127,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment)
 GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_tube_touch_body(tube text) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_type_sql(type oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched integer[]) FROM PUBLIC;
@@ -4162,8 +4136,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) F
 REVOKE ALL ON FUNCTION tube.tube_private_watch_lock(tube text, partition integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_with_names(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
 
@@ -4355,6 +4327,7 @@ GRANT SELECT ON TABLE tube.tube_sample TO tube_worker;
 GRANT SELECT ON TABLE tube.tube_sample TO tube_monitor;
 
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_admin;
+GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_worker;
 GRANT USAGE ON SEQUENCE tube.tube_seq TO tube_writer;
 
 GRANT SELECT ON TABLE tube.tube_sink TO tube_admin;

@@ -102,41 +102,35 @@ $$;
 -- Locks: the table ACCESS SHARE; at the end, the backfill's row.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_collect(backfill_id bigint) RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
-SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 -- all of it will be read
+SET work_mem = '64MB' SET jit = off
 SET standard_conforming_strings = on -- of the predicate: so was it parsed
 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_collect(backfill_id);
-    pod record;
-    places bigint := 0;
+    pods bigint;
     wrong text;
 BEGIN
-    IF plan.query IS NULL THEN
+    IF plan.statement IS NULL THEN
         RETURN tube_private_end_collect(backfill_id, NULL, NULL);
     END IF;
     BEGIN
-        FOR pod IN EXECUTE plan.query LOOP
-            places := places + 1;
-            PERFORM tube_private_store_pod(backfill_id, places, pod.shard, pod.ids);
-        END LOOP;
+        EXECUTE plan.statement;
+        GET DIAGNOSTICS pods = ROW_COUNT;
     EXCEPTION WHEN syntax_error_or_access_rule_violation OR data_exception OR program_limit_exceeded THEN
-        IF SQLSTATE LIKE 'TU%' THEN
-            RAISE;
-        END IF;
         wrong := SQLERRM;
     END;
     PERFORM tube_private_refuse_renamed(plan.tbl, plan.table_name);
-    RETURN tube_private_end_collect(backfill_id, places, wrong);
+    RETURN tube_private_end_collect(backfill_id, pods, wrong);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_collect IS
     'Stores the ids in order, in one snapshot, with the caller''s rights; returns how many. NULL: the backfill was '
     'paused, ended, or failed meanwhile.';
 
--- tube_private_begin_collect: makes the table for the ids of a backfill, and the query for its pods (shard, ids); NULL
--- when the backfill is paused, past that, or can't continue. tbl, table_name: of the table that the query names.
+-- tube_private_begin_collect: makes the table for the ids of a backfill, and the statement that fills it with the caller's
+-- rights; NULL when the backfill is paused, past that, or can't continue. tbl, table_name: of the table that it reads.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_collect(
-    backfill_id bigint, OUT query text, OUT tbl regclass, OUT table_name text
+    backfill_id bigint, OUT statement text, OUT tbl regclass, OUT table_name text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -158,56 +152,11 @@ BEGIN
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE %s', ids,
         CASE key_type WHEN 'text'::regtype THEN 'EXTERNAL' ELSE 'PLAIN' END);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', ids);
-    query := tube_private_backfill_sql(backfill, att, 'true');
+    EXECUTE format('GRANT INSERT ON %s TO %I, %I', ids, tube_private_role('worker'), tube_private_role('admin'));
+    statement := format('INSERT INTO %s (place, shard, ids) SELECT row_number() OVER (), q.shard, q.ids FROM (%s) AS q', ids,
+        tube_private_backfill_sql(backfill, att, 'true'));
     tbl := att.tbl;
     table_name := att.tbl;
-END
-$$;
-
--- tube_private_store_pod: stores a pod that tube_backfill_collect has read, at its place; for that alone.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_store_pod(
-    backfill_id bigint, place bigint, shard integer, ids anyarray
-) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-BEGIN
-    PERFORM tube_private_check_ids(ids);
-    IF NOT tube_private_holds_backfill(backfill_id) THEN
-        PERFORM tube_private_lock_backfill(backfill_id, held => true); -- raises TU122 or TU123
-    END IF;
-    EXECUTE format('INSERT INTO %s (place, shard, ids) VALUES ($1, $2, $3)',
-        tube_private_qualify('tube_backfill_ids_' || backfill_id)) USING place, shard, ids;
-END
-$$;
-
--- tube_private_put_range_pod: puts a pod that tube_backfill_range has read into the tube; for that alone. Takes no shard
--- that the backfill can't have.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_put_range_pod(backfill_id bigint, shard integer, ids anyarray)
-RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-DECLARE
-    backfill tube_backfill;
-BEGIN
-    PERFORM tube_private_check_ids(ids);
-    SELECT b.* INTO backfill FROM tube_backfill AS b JOIN tube_job AS j ON j.backfill_id = b.backfill_id
-    WHERE b.backfill_id = $1 AND b.state = 'inserting' AND $2 BETWEEN b.shard AND b.shard + (b.shards - 1);
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'backfill % is not being inserted in ranges, or not into shard %', backfill_id, shard
-            USING ERRCODE = 'TU131', HINT = 'Call tube_backfill_range.';
-    END IF;
-    EXECUTE format('INSERT INTO %s (op, shard, ids, payload) VALUES (''B'', $1, $2, $3)', tube_private_qualify(backfill.tube))
-    USING shard, ids, jsonb_build_object('backfill', backfill.backfill_id);
-END
-$$;
-
--- tube_private_check_ids: refuses ids of a type that is not Postgres' own for keys: its casts, which anybody may define, would
--- run with the rights of pytube's owner.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_check_ids(ids anyarray) RETURNS void
-LANGUAGE plpgsql AS $$
-BEGIN
-    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'integer[]'::regtype, 'smallint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
-        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
-            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[] (or smaller integers), uuid[] or text[].';
-    END IF;
 END
 $$;
 

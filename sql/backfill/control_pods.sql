@@ -102,7 +102,8 @@ $$;
 -- The pod goes and the backfill comes in one transaction under the term's fence, so that neither a crash nor a deposed
 -- leader loses or doubles it.
 -- Result: the number of the backfill; NULL when the pod is not there any more, or not this term's.
--- Errors: of terms; TU108, TU121 as tube_backfill_create: nothing was changed, the pod is still there.
+-- Errors: of terms; TU108, TU121 as tube_backfill_create, the latter also while the predicate does not fit the table: nothing
+--   was changed, the pod is still there.
 -- Locks: the registry row FOR KEY SHARE (first, as always), the fence, the pod.
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_take(
     tube text, partitions integer, partition integer, leader_id uuid, shard integer, seq bigint
@@ -111,6 +112,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 DECLARE
     payload jsonb;
     tbl regclass;
+    att tube_attachment;
     result bigint;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR KEY SHARE;
@@ -136,6 +138,13 @@ BEGIN
             HINT = 'A backfill_schedule names schema.table.';
     END IF;
     PERFORM tube_private_follow_columns(tube, tbl);
+    att := tube_private_attachment(tube, tbl);
+    -- A backfill would fail, and what asked for it be forgotten.
+    IF payload ? 'resync' AND att.row_filter IS NOT NULL AND to_regproc(tube_private_function(att, 'passes')) IS NULL THEN
+        RAISE EXCEPTION USING ERRCODE = 'TU121',
+            MESSAGE = format('%s can''t be backfilled for tube %L yet: the predicate is not in force there', att.tbl, tube),
+            HINT = format('Its owner has to run tube_sync(), or it does not fit any more: see %I.', 'tube_ensure_exists');
+    END IF;
     -- It goes by the ids, whatever their column is called by now.
     result := tube_backfill_create(tube, tbl, CASE WHEN NOT payload ? 'resync' THEN payload ->> 'order_col' END, false, true);
     -- Others that can be seen by now are answered by this one: it waits for all that wrote before.
@@ -209,6 +218,18 @@ END
 $$;
 COMMENT ON FUNCTION :"schema".tube_sweep_touch IS
     'Touches ids that a scan of the sink found; returns the number of pods.';
+
+-- tube_private_check_ids: refuses ids of a type that is not Postgres' own for keys: its casts, which anybody may define, would
+-- run with the rights of pytube's owner.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_check_ids(ids anyarray) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF pg_typeof(ids) NOT IN ('bigint[]'::regtype, 'integer[]'::regtype, 'smallint[]'::regtype, 'uuid[]'::regtype, 'text[]'::regtype) THEN
+        RAISE EXCEPTION 'ids are %', pg_typeof(ids)
+            USING ERRCODE = 'datatype_mismatch', HINT = 'Give bigint[] (or smaller integers), uuid[] or text[].';
+    END IF;
+END
+$$;
 
 -- tube_sweep_end: a backfill_end was acted upon: the pod goes, and its backfill has a shard less to do. Returns whether
 -- the pod was there. Locks: the fence, the backfill's row and the pod, until the transaction ends.

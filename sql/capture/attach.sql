@@ -277,7 +277,6 @@ BEGIN
     PERFORM tube_private_check_shard_by(wanted, shard_by);
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
-    wanted.misfit := NULL;
     wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted));
     wanted.columns := tube_private_columns(tbl, columns);
     wanted.replica := coalesce(replica, false);

@@ -46,17 +46,17 @@ BEGIN<one_id>
         RETURN NULL; -- the statement wrote no row, and is to stay as cheap as that
     ELSIF TG_RELID OPERATOR(pg_catalog.=) <oid>::pg_catalog.oid<or_part> THEN
         cap_fits := <fits>;
-        IF NOT cap_fits THEN -- by an old snapshot, maybe, and since then in the plan
-            cap_fits := <fits_elsewhere>;
-        END IF;
-    ELSE -- restored from a dump, or the trigger is on a table that is not part of this one
-        cap_fits := <fits_elsewhere>;
     END IF;
     IF cap_fits IS NOT TRUE THEN
+        -- The answer may be an old snapshot's, and since then in the plan; or the table was restored from a dump, or is no
+        -- part of this one.
+        cap_fits := <fits_elsewhere>;
         IF NOT cap_fits THEN
             PERFORM <put>('U', NULL);
         END IF;
-        RETURN NULL;
+        IF cap_fits IS NOT TRUE THEN
+            RETURN NULL;
+        END IF;
     END IF;<row_body>
     IF TG_OP OPERATOR(pg_catalog.=) 'TRUNCATE' THEN
         IF <schema>.tube_private_may_read(TG_RELID) THEN
@@ -321,22 +321,18 @@ EXCEPTION WHEN syntax_error_or_access_rule_violation OR invalid_text_representat
 END
 $$;
 
--- tube_private_attached: the table that is attached by now, by the name of its trigger function; NULL where rel, whose trigger
--- has fired, is neither that table nor a part of it, nor stored as one.
--- After a restore from a dump tables have other numbers, until their owners look. And a capture function may still be
--- that of a trigger on a partition that was detached, or on another table of a former owner's: that is none of the tube's.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_attached(rel oid, name text) RETURNS regclass
+-- tube_private_elsewhere: what a capture function is to ask of the table rel, whose trigger has fired, where that is not the
+-- table that it was made for.
+-- After a restore from a dump tables have other numbers, until their owners look. And it may still be the function of a
+-- trigger on another table of a former owner's: that is none of the tube's.
+-- Arguments: name: of the trigger function, by which the attachment is found; query: as of tube_private_fits.
+-- Result: tbl: the table that is attached; NULL where rel is no part of it. asks: the query; one that is false where rel was a
+--   part, is stored as one, and has been detached: it may come back before anybody looks.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_elsewhere(rel oid, name text, query text, OUT tbl regclass, OUT asks text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT a.tbl FROM tube_attachment AS a
-    WHERE a.trigger_function = name AND (a.tbl IN (rel, pg_partition_root(rel)) OR rel = ANY (a.members))
-$$;
-
--- tube_private_has_left: whether a table is stored as a part of an attachment, and is none by now: it may come back before
--- anybody looks.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_has_left(rel oid, name text) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT EXISTS (SELECT FROM tube_attachment AS a WHERE a.trigger_function = name AND rel = ANY (a.members)
-        AND (a.tbl IN (rel, pg_partition_root(rel))) IS NOT TRUE)
+    SELECT a.tbl, CASE WHEN p.is_part THEN query ELSE 'SELECT false' END
+    FROM tube_attachment AS a, LATERAL (SELECT (a.tbl IN (rel, pg_partition_root(rel))) IS TRUE) AS p (is_part)
+    WHERE a.trigger_function = name AND (p.is_part OR rel = ANY (a.members))
 $$;
 
 -- tube_private_guard: the texts for <fits> and <fits_elsewhere> in a capture function.
@@ -380,7 +376,8 @@ BEGIN
     -- show another one.
     query := replace(format('SELECT %s AND NOT EXISTS (SELECT FROM pg_attribute AS v WHERE v.attname = ANY (%L) AND (v.attgenerated = ''v'''
             ' OR current_setting(''transaction_isolation'') <> ''read committed'' AND tube_private_is_replaced(v.xmax)) AND v.attrelid = ',
-            array_to_string(conditions, ' AND '), (tube_private_with_columns(att)).seen_names), '%', '%%')
+            array_to_string(conditions, ' AND '), tube_private_key_names(att) || att.columns
+                || ARRAY(SELECT c.name FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c ORDER BY c.attnum)), '%', '%%')
         || '%1$L::regclass) FROM (SELECT (NULL::%1$s).*) AS r';
     rest := format('%L::pg_catalog.regclass, %s, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),
         format('%s(text,%s[])', put, tube_private_type_sql(tube_private_key_type(att.tube))));
@@ -389,8 +386,8 @@ BEGIN
             ' AND (true OR %5$s(NULL, NULL) OR %6$L::pg_catalog.regclass IS NULL)',
             tube_private_schema(), att.tbl::oid, rest, query, put, tube_private_qualify('tube_seq')),
         -- Computed when a statement is run.
-        'fits_elsewhere', format('%1$I.tube_private_fits(%1$I.tube_private_attached(TG_RELID, %2$L), %3$s,'
-            ' CASE WHEN %1$I.tube_private_has_left(TG_RELID, %2$L) THEN ''SELECT false'' ELSE %4$L END)',
+        'fits_elsewhere', format('(SELECT %1$I.tube_private_fits(e.tbl, %3$s, e.asks)'
+            ' FROM %1$I.tube_private_elsewhere(TG_RELID, %2$L, %4$L) AS e)',
             tube_private_schema(), att.trigger_function, rest, query));
 END
 $$;

@@ -260,9 +260,7 @@ BEGIN
             EXECUTE statement;
         END LOOP;
     END LOOP;
-    PERFORM tube_private_provide_touch(att, true);
-    UPDATE tube_attachment AS a SET as_root = tube_private_is_root(a)
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND a.as_root IS DISTINCT FROM tube_private_is_root(a);
+    PERFORM tube_private_provide_touch(att);
 END
 $$;
 
@@ -303,27 +301,6 @@ BEGIN
     SELECT format('GRANT USAGE ON SCHEMA %I TO %s', n.nspname, owner) FROM pg_namespace AS n
     WHERE n.nspname IN (tube_private_schema(), tube_private_capture_schema())
         AND NOT EXISTS (SELECT FROM aclexplode(n.nspacl) AS a WHERE a.grantee = owner AND a.privilege_type = 'USAGE');
-END
-$$;
-
--- tube_private_with_names: an attachment that a caller gives, with the names of its functions and the tube's
--- predicate.
--- Errors: TU106 its shards can't be.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_with_names(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql AS $$
-DECLARE
-    old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-BEGIN
-    IF old.tube IS NULL OR (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
-        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
-    END IF;
-    att.misfit := CASE WHEN att.row_filter IS NULL THEN tube_private_misfit_digest(att.tube, att.tbl) END;
-    att.row_filter := CASE WHEN att.row_filter IS NOT NULL THEN (tube_private_require(att.tube)).predicate END;
-    -- Whether it is the root table is not the caller's to say; in other shards it is the last one.
-    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END;
-    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
-    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
-    RETURN att;
 END
 $$;
 

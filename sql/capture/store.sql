@@ -1,36 +1,41 @@
 -- tube_private_store: sees that an attachment is as it is to be, and stores it; asks for what finds rows that came and went.
 -- An owner consents by running all of the owner's statements: so no role can attach a table that it does not own, or
 -- use another table's function, or other shards.
--- Arguments: att: where mode is late, it is to be what its table says by now, and only the predicate may be left out; mode: as
---   of tube_private_bring_in_line.
--- Errors: 42501 an owner has to do something, and mode is not late; else it is a WARNING.
+-- Arguments: att; mode: as of tube_private_bring_in_line; where it is late, the attachment is to be what its table says by
+--   now; misfit: as late, for an owner who has been told why it can't be in line.
+-- Errors: 42501 an owner has to do something, and mode is neither; if it is late, that is a WARNING.
 -- Locks: the caller holds the registry row; the attachment.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
+    late CONSTANT boolean := mode IN ('late', 'misfit');
     missing record;
     is_complete boolean;
-    fits boolean;
 BEGIN
     PERFORM tube_private_close_capture();
-    IF mode = 'late' THEN
-        fits := att.row_filter IS NOT NULL;
+    IF late THEN
         att := tube_private_attachment_now(old);
-        att.row_filter := CASE WHEN fits THEN att.row_filter END;
         IF att.tube IS NULL THEN
             RETURN;
         END IF;
     END IF;
-    att := tube_private_with_columns(tube_private_with_names(att));
-    att.id_col := (tube_private_key_names(att))[1]; -- of several, no function of the owner has it
-    att.as_root := tube_private_is_root(att);
+    -- The rest is not the caller's to say.
+    IF (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
+        att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
+    END IF;
+    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END; -- in others it is the last
+    att.row_filter := (tube_private_require(att.tube)).predicate;
+    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
+    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
+    att.id_col := (tube_private_key_names(att))[1];
+    att := tube_private_with_columns(att);
     -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
-    SELECT d.*, bool_and(mode = 'late' AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
+    SELECT d.*, bool_and(late AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
     is_complete := coalesce(missing.elsewhere, true);
-    PERFORM tube_private_ask_owner(att, missing.statement, missing.rel, mode = 'late')
-    WHERE missing.statement IS NOT NULL;
+    PERFORM tube_private_ask_owner(att, missing.statement, missing.rel, late)
+    WHERE missing.statement IS NOT NULL AND mode <> 'misfit';
     IF old.tube IS NULL THEN
         INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
         VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
@@ -38,14 +43,14 @@ BEGIN
     IF is_complete THEN
         att.captured_by := to_regprocedure(tube_private_function(att, 'capture') || '()');
         UPDATE tube_attachment AS a
-        SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter, misfit = att.misfit,
-            columns = att.columns, replica = att.replica, as_root = att.as_root, touch_name = att.touch_name,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_names = att.seen_names, seen_types = att.seen_types, captured_by = att.captured_by
+        SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter,
+            columns = att.columns, replica = att.replica, touch_name = att.touch_name,
+            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_types = att.seen_types, captured_by = att.captured_by
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
                 AND (att.shard, att.shards) <> (old.shard, old.shards);
-            PERFORM tube_private_provide_touch(att), tube_private_follow_root(att.tube, old.shard);
+            PERFORM tube_private_follow_root(old);
         END IF;
         IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
             PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
@@ -170,7 +175,7 @@ BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
         PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
         PERFORM tube_private_rescue_links(gone); -- under the lock of the table: no writer puts more
-        PERFORM tube_private_provide_touch(gone), tube_private_follow_root(tube, gone.shard);
+        PERFORM tube_private_drop_touch(gone), tube_private_follow_root(gone);
     END LOOP;
     IF FOUND THEN
         UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1;
@@ -180,19 +185,19 @@ $$;
 
 -- tube_private_follow_root: makes a related table the root of its shards where that is gone, with a WARNING: callers of pg-tube
 -- attach a successor in the same shard first, and it looks the same as a table that was to stay related.
--- Arguments: tube; in_shard: the first shard of a table that has gone from there.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_root(tube text, in_shard integer) RETURNS void
+-- Arguments: gone: the attachment of a table that is not in these shards any more.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_root(gone :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     heir tube_attachment;
 BEGIN
     SELECT a.* INTO heir FROM tube_attachment AS a
-    WHERE a.tube = $1 AND a.shard = in_shard AND NOT a.as_root AND tube_private_is_root(a)
+    WHERE a.tube = gone.tube AND a.shard = gone.shard AND a.tbl <> gone.tbl AND tube_private_is_root(a) AND tube_private_is_root(gone)
         AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl);
     IF FOUND THEN
         RAISE WARNING USING
             MESSAGE = format('%s was related and is now the root table of shards %s to %s of tube %L: the root table before it is gone',
-                heir.tbl, heir.shard, heir.shard + (heir.shards - 1), tube),
+                heir.tbl, heir.shard, heir.shard + (heir.shards - 1), heir.tube),
             HINT = format('Its rows become the documents of the ids in %s; a touched id that it does not have is deleted at the sink. '
                 'If that is wrong, pause the tube, detach this table, attach the root table, attach this one again, and '
                 'backfill the root table.', tube_private_key_label(heir));
@@ -206,10 +211,10 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_prune(tube text) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    gone tube_attachment;
+    gone record;
 BEGIN
     FOR gone IN
-        SELECT a.* FROM tube_attachment AS a
+        SELECT a.*, tube_private_is_root(a) AS is_root FROM tube_attachment AS a
         WHERE a.tube = $1 AND NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl) ORDER BY a.position
     LOOP
         RAISE WARNING USING
@@ -218,7 +223,7 @@ BEGIN
                 CASE WHEN starts_with(gone.trigger_function, tube || '_') -- else the name had no room
                     THEN 'as ' || regexp_replace(substr(gone.trigger_function, length(tube) + 2), '_capture_[0-9a-f]{8}$', ' ') END,
                 gone.shard, gone.shard + (gone.shards - 1)),
-            HINT = CASE WHEN gone.as_root
+            HINT = CASE WHEN gone.is_root
                 THEN 'Its documents stay at the sink. A backfill of a table that is attached with these shards sweeps them.'
                 ELSE 'Documents that show its rows stay as they are: backfill the root table of these shards.' END;
         PERFORM tube_private_forget(tube, ARRAY[gone.tbl]);

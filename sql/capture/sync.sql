@@ -49,7 +49,7 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 -- column holds its keys any more, or it has become a part of something, so that writes by another name are not seen.
 -- A column is what its name says; where none has that name any more, the column that had it when the attachment was stored,
 -- or, in a restored table, none. Where two would be one by that, as a and b once a is x and b is a, the numbers of columns
--- count instead of names. A predicate that did not fit the table stays away until one of the two changes.
+-- count instead of names.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -60,10 +60,10 @@ BEGIN
     SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place),
         array_agg(coalesce(moved.attname, same.attname) ORDER BY s.place)
     INTO names, seen
-    FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS s (name, place)
+    FROM unnest(tube_private_key_names(att) || att.columns, att.seen_attnums) WITH ORDINALITY AS s (name, attnum, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
     LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
-        AND moved.attnum = att.seen_attnums[array_position(att.seen_names, s.name)];
+        AND moved.attnum = s.attnum;
     names := tube_private_each_once(names[:keys], seen[:keys]) || tube_private_each_once(names[keys + 1:], seen[keys + 1:]);
     IF tube_private_table_fault(att.tbl) IS NOT NULL
         OR (SELECT count(DISTINCT n) FROM unnest(names[:keys]) AS n) < keys -- of two, one was dropped, and the other has its name
@@ -82,8 +82,7 @@ BEGIN
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
         att.columns := NULL; -- a change of a virtual generated column can't be seen: any UPDATE counts
     END IF;
-    att.row_filter := CASE WHEN att.misfit IS DISTINCT FROM tube_private_misfit_digest(att.tube, att.tbl)
-        THEN (tube_private_require(att.tube)).predicate END;
+    att.row_filter := (tube_private_require(att.tube)).predicate;
     att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att));
     RETURN tube_private_with_columns(att);
 END
@@ -107,13 +106,13 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_names, now.seen_types)
-        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_names, att.seen_types)
+    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_types)
+        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_types)
     THEN
         RETURN;
     END IF;
     UPDATE tube_attachment AS a SET id_col = now.id_col, key_cols = now.key_cols, columns = now.columns, seen_oid = now.seen_oid,
-        seen_attnums = now.seen_attnums, seen_names = now.seen_names, seen_types = now.seen_types,
+        seen_attnums = now.seen_attnums, seen_types = now.seen_types,
         captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
     WHERE a.tube = $1 AND a.tbl = $2;
     keys := tube_private_key_names(now);
@@ -136,7 +135,7 @@ DECLARE
     other name;
 BEGIN
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND now.seen_types <> was.seen_types;
-    SELECT now.seen_names[k.place] INTO other
+    SELECT (tube_private_key_names($2))[k.place] INTO other
     FROM unnest(was.seen_types, now.seen_types) WITH ORDINALITY AS k (was, now, place)
     WHERE now.seen_attnums[k.place] = was.seen_attnums[k.place] AND CASE WHEN k.was LIKE 'enum{%' AND k.now LIKE 'enum{%' THEN
             EXISTS (
@@ -153,19 +152,14 @@ BEGIN
 END
 $$;
 
--- tube_private_with_columns: an attachment with the columns that its trigger function is made for: the key first.
+-- tube_private_with_columns: an attachment with what its key and its columns are now.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_columns(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql STABLE AS $$
-DECLARE
-    keys CONSTANT name[] := tube_private_key_names(att);
 BEGIN
     att.seen_oid := att.tbl::oid;
-    SELECT array_agg(a.attnum ORDER BY array_position(keys, a.attname), a.attnum),
-        array_agg(a.attname ORDER BY array_position(keys, a.attname), a.attnum)
-    INTO att.seen_attnums, att.seen_names
-    FROM pg_attribute AS a
-    WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped AND (a.attname = ANY (keys) OR a.attname = ANY (att.columns)
-        OR a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+    att.seen_attnums := ARRAY(
+        SELECT a.attnum FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS c (name, place)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = c.name AND a.attnum > 0 ORDER BY c.place);
     att.seen_types := (
         SELECT array_agg(concat(k.type, (
             SELECT array_agg(concat_ws(' ', e.oid, e.enumlabel) ORDER BY e.oid) FROM pg_attribute AS a JOIN pg_enum AS e ON e.enumtypid = a.atttypid
@@ -175,16 +169,6 @@ BEGIN
 END
 $$;
 
--- tube_private_misfit_digest: of a tube's predicate and a table's columns; it is kept where the one does not fit the
--- other.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_misfit_digest(tube text, tbl regclass) RETURNS text
-LANGUAGE sql STABLE AS $$
-    SELECT md5(concat(r.predicate, tbl::oid, (
-        SELECT array_agg(concat(a.attname, ' ', a.atttypid) ORDER BY a.attnum) FROM pg_attribute AS a
-        WHERE a.attrelid = tbl AND a.attnum > 0)))
-    FROM tube_registry AS r WHERE r.tube = $1 AND r.predicate IS NOT NULL
-$$;
-
 -- tube_private_stale_attachments: the attachments that are not as they are to be.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_stale_attachments() RETURNS SETOF :"schema".tube_attachment
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
@@ -192,7 +176,6 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
     WHERE now IS DISTINCT FROM a
         OR a.waiting IS NOT NULL
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
-        OR a.as_root IS DISTINCT FROM tube_private_is_root(a)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now, false))
         OR EXISTS (SELECT FROM tube_private_our_ddl(now))
         -- What tube_private_drop_routines drops; all at once, as pg_proc has no index for that.
@@ -242,8 +225,8 @@ $$;
 
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
 -- Arguments: mode: ordered: an impossible step is an error; predicate: the same, and tube_private_set_predicate stores it;
---   install: the same, but for a predicate that does not fit any more there is a WARNING; late: some time after DDL, and
---   an impossible step for a partition keeps nothing else.
+--   install: the same, but for a predicate that does not fit any more there is a WARNING; late: some time after DDL: so
+--   there is, too, and an impossible step for a partition keeps nothing else.
 -- Errors: 42501 the caller does not own the table, and an owner has to do something; 55P03 a lock could not be had;
 --   TU105 the predicate does not fit, and mode is ordered.
 -- Locks: a table without its triggers: SHARE ROW EXCLUSIVE; a table with too many: ACCESS EXCLUSIVE.
@@ -265,14 +248,14 @@ BEGIN
                 RAISE;
             END IF;
             RAISE WARNING USING MESSAGE = SQLERRM,
-                DETAIL = format('Until it fits again, all rows of %s are touched, and workers can''t read them.', att.tbl),
+                DETAIL = format('Until it fits again, writes of %s ask for a backfill, which waits, and workers can''t read its rows.', att.tbl),
                 HINT = 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
-            att.row_filter := NULL;
+            mode := 'misfit';
         END;
     END IF;
     -- Partitions may be made until the locks are there, so it looks again until none is new.
     FOR look IN 1..20 LOOP
-        EXIT WHEN NOT is_owner;
+        EXIT WHEN NOT is_owner OR mode = 'misfit';
         FOR missing IN
             SELECT p.part, array_agg(d.statement ORDER BY d.place) AS statements
             FROM tube_private_owner_ddl(att, true) WITH ORDINALITY AS d (statement, rel, place)

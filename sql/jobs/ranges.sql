@@ -119,27 +119,19 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_backfill_range(backfill_id bigint, unit integer, rate float8 = NULL)
 RETURNS bigint
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp SET row_security = off
-SET work_mem = '64MB' SET jit = off SET cursor_tuple_fraction = 1 -- all of it will be read
+SET work_mem = '64MB' SET jit = off
 SET standard_conforming_strings = on -- of the predicate: so was it parsed
 AS $$
 DECLARE
     plan CONSTANT record := tube_private_begin_range(backfill_id, unit);
-    pod record;
-    pods bigint := 0;
-    ids_read bigint := 0;
-    touched integer[] := '{}';
+    pods bigint;
+    ids_read bigint;
+    touched integer[];
 BEGIN
-    IF coalesce(plan.query, '') = '' THEN
-        RETURN CASE plan.query WHEN '' THEN 0 END;
+    IF coalesce(plan.statement, '') = '' THEN
+        RETURN CASE plan.statement WHEN '' THEN 0 END;
     END IF;
-    FOR pod IN EXECUTE plan.query LOOP
-        PERFORM tube_private_put_range_pod(backfill_id, pod.shard, pod.ids);
-        pods := pods + 1;
-        ids_read := ids_read + cardinality(pod.ids);
-        IF pod.shard <> ALL (touched) THEN
-            touched := touched || pod.shard;
-        END IF;
-    END LOOP;
+    EXECUTE plan.statement INTO pods, ids_read, touched;
     PERFORM tube_private_refuse_renamed(plan.tbl, plan.table_name);
     RETURN tube_private_end_range(backfill_id, unit, ids_read, pods, touched, rate);
 END
@@ -147,10 +139,11 @@ $$;
 COMMENT ON FUNCTION :"schema".tube_backfill_range IS
     'Inserts a range, from any session; returns its rows, or NULL while the backfill is paused.';
 
--- tube_private_begin_range: the query for the pods (shard, ids) of a range; empty when the range was in already, NULL
--- when the backfill is paused. tbl, table_name: of the table that it names.
+-- tube_private_begin_range: the statement that puts the pods of a range into the tube, with the caller's rights, and counts
+-- them, their ids and shards; empty when the range was in already, NULL when the backfill is paused. tbl, table_name: of the
+-- table that it reads.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_range(
-    backfill_id bigint, unit integer, OUT query text, OUT tbl regclass, OUT table_name text
+    backfill_id bigint, unit integer, OUT statement text, OUT tbl regclass, OUT table_name text
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
@@ -165,14 +158,19 @@ BEGIN
         RAISE EXCEPTION 'backfill % has no range %', backfill.backfill_id, unit
             USING ERRCODE = 'invalid_parameter_value', HINT = format('It has the ranges 0 to %s.', job.units - 1);
     ELSIF EXISTS (SELECT FROM tube_job_unit AS u WHERE u.job_id = job.job_id AND u.unit = $2) THEN
-        query := '';
+        statement := '';
         RETURN;
     END IF;
     att := tube_private_inserting_attachment(backfill);
     tbl := att.tbl;
     table_name := att.tbl;
-    query := tube_private_backfill_sql(
-        backfill, att, tube_private_range_sql(att.tbl, backfill.order_col, job.bounds, unit));
+    statement := format($sql$
+        WITH put AS (
+            INSERT INTO %s (op, shard, ids, payload) SELECT 'B', q.shard, q.ids, %L FROM (%s) AS q
+            RETURNING shard, cardinality(ids) AS ids)
+        SELECT count(*), coalesce(sum(p.ids), 0), coalesce(array_agg(DISTINCT p.shard), '{}') FROM put AS p$sql$,
+        tube_private_qualify(backfill.tube), jsonb_build_object('backfill', backfill.backfill_id),
+        tube_private_backfill_sql(backfill, att, tube_private_range_sql(att.tbl, backfill.order_col, job.bounds, unit)));
 END
 $$;
 

@@ -45,19 +45,16 @@ CREATE TABLE :"schema".tube_attachment (
     shards   integer  NOT NULL DEFAULT 1 CHECK (shards >= 1),
     id_col   name     NOT NULL,
     position bigint   GENERATED ALWAYS AS IDENTITY, -- the first attached of a shard is its root table
-    row_filter       text,  -- the tube's predicate, or NULL where it does not fit the table; then misfit has the failed one
-    misfit           text,
+    row_filter       text,  -- the tube's predicate
     trigger_function text NOT NULL, -- the name of the generated one, in the capture schema
     touch_name       text,  -- pytube's function behind {table}_touch
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
     seen_oid     oid,
-    seen_attnums smallint[], -- of the key, of columns, of those in row_filter
-    seen_names   name[],
+    seen_attnums smallint[], -- of the key's columns, then of columns
     seen_types   text[],     -- of the columns of a key of several, with numbers and labels of enums; NULL of another key
     members      oid[],      -- of a partitioned table: all of its tree, itself too
     waiting      oid[],      -- parts whose triggers could not be made so far, and members that lost some
-    as_root      boolean,    -- whether put was made for the root table of its shards
     captured_by  oid,        -- the trigger function that an owner had agreed to last
     key_cols     name[]     CHECK (cardinality(key_cols) BETWEEN 2 AND 8), -- of a key of several columns; id_col is the first of them
     shard_place  smallint,   -- which of them alone determines a key's shard, from 0; NULL: all

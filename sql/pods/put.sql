@@ -37,22 +37,17 @@ COMMENT ON FUNCTION :"schema".tube_keys_put IS 'As tube_pods_put, for any key ty
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put(
     tube_or_tubes text, shard integer, op text, ids anyarray, chunk_size integer, last boolean
 ) RETURNS bigint
-LANGUAGE plpgsql SET enable_sort = off -- so that ids of a shard keep their order
-SET jit = off AS $$
-#variable_conflict use_column
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
 DECLARE
-    put_op CONSTANT text := CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE op END;
-    put_chunk integer;
     tube_name text;
     tubes text[] := '{}';
     lonely text[] := '{}'; -- tubes none of whose tables has the shard
     key_type regtype;
-    att tube_attachment;
-    made bigint;
+    made record;
     pods bigint := 0;
 BEGIN
     PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
-    put_chunk := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
     FOREACH tube_name IN ARRAY coalesce(nullif(string_to_array(tube_or_tubes, ','), '{}'), ARRAY[tube_or_tubes]) LOOP
         IF NOT EXISTS (SELECT FROM tube_registry AS r WHERE r.tube = tube_name AND r.kind = 'tube') THEN
             tube_name := btrim(tube_name);
@@ -66,41 +61,66 @@ BEGIN
                 MESSAGE = format('the keys of tube %L have the type %s, not bigint', tube_name, key_type),
                 HINT = 'Call tube_keys_put, which takes them as texts.';
         END IF;
-        SELECT a.* INTO att FROM tube_attachment AS a
-        WHERE a.tube = tube_name AND tube_private_put.shard BETWEEN a.shard AND a.shard + (a.shards - 1)
-            AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
-        LIMIT 1;
-        IF NOT FOUND THEN
-            att.shard := shard;
-            att.shards := 1;
-            lonely := lonely || tube_name;
-        END IF;
-        IF ids <> '{}' THEN
-            -- The array is copied once: a slice of a parameter would copy all of it for each pod.
-            EXECUTE format($sql$
-                INSERT INTO %I.%I (op, shard, ids)
-                SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1]
-                FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)$sql$,
-                tube_private_schema(), tube_name,
-                CASE att.shards
-                    WHEN 1 THEN
-                        format('SELECT %1$s AS shard, $2::%2$s[] || ''{}''::%2$s[] AS ids', att.shard, key_type)
-                    ELSE format('SELECT %s AS shard, array_agg(t.id) AS ids'
-                        ' FROM (SELECT unnest($2::%s[]) AS id) AS t GROUP BY 1',
-                        tube_private_shard_expression('t.id', att, of_row => false), key_type)
-                END) USING put_op, ids, put_chunk;
-            GET DIAGNOSTICS made = ROW_COUNT;
-            pods := pods + made;
-        END IF;
-        IF last THEN
-            PERFORM tube_private_wake_sleepers(tube_name,
-                ARRAY(SELECT generate_series(att.shard, att.shard + (att.shards - 1))));
-        END IF;
+        made := tube_private_put_ids(tube_name, shard, tube_private_session_op(op), ids, chunk_size);
+        pods := pods + made.pods;
+        lonely := lonely || CASE WHEN made.is_lonely THEN ARRAY[tube_name] END;
     END LOOP;
     IF (ids = '{}') <> last THEN
-        PERFORM tube_private_warn_lonely(l.tube, tube_private_put.shard) FROM unnest(lonely) AS l (tube);
+        PERFORM tube_private_warn_lonely(l.tube, shard) FROM unnest(lonely) AS l (tube);
     END IF;
     RETURN pods;
+END
+$$;
+
+-- tube_private_session_op: the op of touches of this session: B in one whose application_name contains "backfill".
+CREATE OR REPLACE FUNCTION :"schema".tube_private_session_op(op text) RETURNS text
+LANGUAGE sql STABLE AS $$ SELECT CASE WHEN strpos(current_setting('application_name'), 'backfill') > 0 THEN 'B' ELSE op END $$;
+
+-- tube_private_put_ids: the one way by which ids become pods that no trigger writes. Of a table that is spread over several
+-- shards, `shard` among them, each id gets its own. Workers that sleep are woken.
+-- Arguments: tube; shard; op; ids: without NULLs, of the tube's type, or one that is cast to it; chunk_size: ids of a pod;
+--   payload: of each of the pods; once: an id that stands twice comes once, at its first place.
+-- Result: pods: how many; is_lonely: whether no attached table has the shard.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_put_ids(
+    tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb = NULL, once boolean = false,
+    OUT pods bigint, OUT is_lonely boolean
+)
+LANGUAGE plpgsql SET enable_sort = off -- so that ids of a shard keep their order
+SET jit = off AS $$
+#variable_conflict use_variable
+DECLARE
+    reg CONSTANT tube_registry := tube_private_require(tube);
+    chunk CONSTANT integer := least(chunk_size, greatest(1, cardinality(ids))); -- far from the end of integer
+    all_ids CONSTANT text := format(CASE WHEN once AND cardinality(ids) > 1
+        THEN 'ARRAY(SELECT t.id FROM unnest($2::%1$s[]) WITH ORDINALITY AS t (id, place) GROUP BY t.id ORDER BY min(t.place))'
+        -- The array is copied once: a slice of a parameter would copy all of it for each pod.
+        ELSE '$2::%1$s[] || ''{}''::%1$s[]' END, reg.key_type);
+    att tube_attachment;
+    touched integer[];
+BEGIN
+    SELECT a.* INTO att FROM tube_attachment AS a
+    WHERE a.tube = tube AND shard BETWEEN a.shard AND a.shard + (a.shards - 1)
+        AND EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
+    LIMIT 1;
+    is_lonely := NOT FOUND;
+    pods := 0;
+    IF cardinality(ids) > 0 THEN
+        EXECUTE format($sql$
+            WITH put AS (
+                INSERT INTO %s (op, shard, ids, payload)
+                SELECT $1, g.shard, g.ids[c.first : c.first + $3 - 1], $4
+                FROM (%s OFFSET 0) AS g, LATERAL generate_series(1, cardinality(g.ids), $3) AS c (first)
+                RETURNING shard)
+            SELECT count(*), array_agg(DISTINCT p.shard) FROM put AS p$sql$, tube_private_qualify(tube),
+            CASE WHEN att.shards > 1 THEN format('SELECT %s AS shard, array_agg(t.id) AS ids FROM unnest(%s) AS t (id) GROUP BY 1',
+                    tube_private_shard_expression('t.id', att, of_row => false), all_ids)
+                ELSE format('SELECT %s AS shard, %s AS ids', shard, all_ids) END)
+        INTO pods, touched USING op, ids, chunk, payload;
+        -- After the INSERT, as in tube_private_put_body.
+        IF pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
+            PERFORM tube_private_wake_sleepers(tube, touched);
+        END IF;
+    END IF;
 END
 $$;
 

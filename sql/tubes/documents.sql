@@ -151,12 +151,10 @@ COMMENT ON FUNCTION :"schema".tube_documents() IS
 CREATE OR REPLACE FUNCTION :"schema".tube_document_touch(tube text, op text, ids anyarray) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET jit = off AS $$
 DECLARE
-    reg CONSTANT tube_registry := tube_private_require(tube);
     root tube_attachment;
-    touched integer[];
-    result bigint;
+    size integer;
 BEGIN
-    PERFORM tube_private_check_ids(ids);
+    PERFORM tube_private_require(tube), tube_private_check_ids(ids);
     IF op IS NULL OR op NOT IN ('U', 'B') THEN
         RAISE EXCEPTION USING ERRCODE = CASE WHEN op IS NULL THEN 'null_value_not_allowed' ELSE 'invalid_parameter_value' END,
             MESSAGE = format('documents can''t be touched with op %s', quote_nullable(op)), HINT = 'Give U or B.';
@@ -170,26 +168,13 @@ BEGIN
             MESSAGE = format('no table is attached to tube %L, so its documents have no shards', tube),
             HINT = 'Attach the root table of the documents.';
     END IF;
-    -- Some 5000 ids an array: of texts, a slice is found by reading all that comes before it.
-    EXECUTE format($sql$
-        WITH pods AS (
-            INSERT INTO %1$s (op, shard, ids)
-            SELECT $1, g.shard, g.ids[c.first : c.first + 249]
-            FROM (
-                SELECT %2$s AS shard, array_agg(t.id) AS ids
-                FROM unnest($2::%3$s[]) WITH ORDINALITY AS t (id, place) WHERE t.id IS NOT NULL
-                GROUP BY 1, t.place / (5000 * %4$s::bigint)
-                OFFSET 0) AS g,
-                LATERAL generate_series(1, cardinality(g.ids), 250) AS c (first)
-            RETURNING shard, ids)
-        SELECT coalesce(sum(cardinality(p.ids)), 0), array_agg(DISTINCT p.shard) FROM pods AS p$sql$,
-        tube_private_qualify(tube), tube_private_shard_expression('t.id', root, of_row => false), reg.key_type, root.shards)
-    INTO result, touched USING op, ids;
-    -- After the INSERT, as in tube_private_put_body.
-    IF touched IS NOT NULL AND pg_sequence_last_value(tube_private_qualify('tube_sleeps_' || reg.number)::regclass) > 1 THEN
-        PERFORM tube_private_wake_sleepers(tube, touched);
-    END IF;
-    RETURN result;
+    ids := array_remove(ids, NULL);
+    -- Some 5000 ids of a shard at a time: of texts, a slice is found by reading all that comes before it.
+    size := greatest(1, least(5000 * root.shards::bigint, cardinality(ids)));
+    FOR place IN 1 .. cardinality(ids) BY size LOOP
+        PERFORM tube_private_put_ids(tube, root.shard, op, ids[place : place + size - 1], 250);
+    END LOOP;
+    RETURN cardinality(ids);
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_document_touch IS

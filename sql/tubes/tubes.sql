@@ -97,7 +97,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_attachments_with(tube text, pr
 RETURNS SETOF :"schema".tube_attachment
 LANGUAGE sql AS $$
     SELECT w.* FROM tube_attachment AS a
-    CROSS JOIN LATERAL jsonb_populate_record(tube_private_attachment_now(a), jsonb_build_object('row_filter', predicate, 'misfit', NULL)) AS w
+    CROSS JOIN LATERAL jsonb_populate_record(tube_private_attachment_now(a), jsonb_build_object('row_filter', predicate)) AS w
     WHERE a.tube = $1 AND w.tube IS NOT NULL ORDER BY a.position
 $$;
 
@@ -215,9 +215,9 @@ BEGIN
     EXECUTE format('ALTER TABLE %s ALTER ids SET STORAGE EXTERNAL', queue);
     EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', queue);
     EXECUTE format('GRANT SELECT ON %s TO %I, %I', queue, tube_private_role('admin'), tube_private_role('worker'));
-    -- For COPY, within a job. What names and orders a pod stays its default.
-    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I', queue, tube_private_role('writer'),
-        tube_private_role('admin'));
+    -- For COPY, within a job, and for backfills. What names and orders a pod stays its default.
+    EXECUTE format('GRANT INSERT (op, shard, ids, payload) ON %s TO %I, %I, %I', queue, tube_private_role('writer'),
+        tube_private_role('worker'), tube_private_role('admin'));
     EXECUTE (tube_private_index(tube, reg.partitions)).ddl;
     -- Few pods are control pods; they have to be found among many.
     EXECUTE format('CREATE INDEX %I ON %s (shard) WHERE payload IS NOT NULL AND ids = ''{}''',
@@ -254,7 +254,7 @@ BEGIN
     PERFORM tube_private_make_flag(reg), tube_private_provide_planned(tube);
     PERFORM tube_private_make_touch(name, format('integer, %s[], char, jsonb, integer', reg.key_type),
         format('shard integer, ids %s[], op character, payload jsonb DEFAULT NULL::jsonb, chunk_size integer DEFAULT 250', reg.key_type),
-        tube_private_tube_touch_body(tube),
+        format(E'\n-- Made by tube_private_provide_tube.\nBEGIN\n    PERFORM tube_private_touch(%L, $1, 1, $2, $3, $4, $5);\nEND\n', tube),
         ARRAY[quote_ident(tube_private_role('writer')), quote_ident(tube_private_role('admin'))]::regrole[]);
 END
 $$;

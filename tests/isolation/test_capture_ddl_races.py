@@ -279,7 +279,10 @@ def test_a_writer_waits_for_ddl_and_tube_sync(conn: Conn, session: NewSession, d
     assert late.blocked(by=owner)
     owner.commit()
     late.rows()
-    assert {key for _, key in ops(conn)} == {4, 5}
+    if "deleted" in ddl:
+        assert asked(conn) == ["backfill_schedule"], "the predicate does not fit any more"
+    else:
+        assert {key for _, key in ops(conn)} == {4, 5}
 
 
 def test_a_writer_older_than_a_renamed_column(conn: Conn, session: NewSession) -> None:

@@ -123,9 +123,9 @@ PRIVATE = by_callers(
         tube_private_capture_schema tube_private_end_collect tube_private_end_range tube_private_end_split
         tube_private_end_step3 tube_private_lock_parked tube_private_open_capture tube_private_owner_ddl
         tube_private_patiently tube_private_predicate_columns tube_private_put_parked
-        tube_private_put_range_pod tube_private_refuse_predicate tube_private_refuse_renamed
+        tube_private_refuse_predicate tube_private_refuse_renamed
         tube_private_refuse_touch tube_private_run_owner_ddl tube_private_stale_attachments
-        tube_private_store tube_private_store_pod tube_private_try_predicate
+        tube_private_store tube_private_try_predicate
         """,
     ),
     (
@@ -143,7 +143,7 @@ PRIVATE = by_callers(
     (
         ANYBODY,
         """
-        tube_private_attached tube_private_fits tube_private_has_left tube_private_is_replaced
+        tube_private_elsewhere tube_private_fits tube_private_is_replaced
         tube_private_key_bigint tube_private_key_boolean tube_private_key_date tube_private_key_text
         tube_private_key_uuid tube_private_may_read tube_private_see_ddl
         """,
@@ -273,6 +273,7 @@ MESSAGE = {
 }
 COLUMNS: dict[tuple[str, str, str], set[str]] = {
     (TUBE, WRITER, "INSERT"): {"op", "shard", "ids", "payload"},
+    (TUBE, WORKER, "INSERT"): {"op", "shard", "ids", "payload"},
     (TUBE, ADMIN, "INSERT"): {"op", "shard", "ids", "payload"},
     (OUTBOX, WRITER, "INSERT"): MESSAGE,
     (OUTBOX, ADMIN, "INSERT"): MESSAGE,

@@ -9,16 +9,16 @@ from tests.helpers.capture import asked, attach, make_tube, ops, scalar, unfollo
 from tests.sql.attackers import KEEPER, MALLORY, World, function_of
 
 
-def as_root(world: World) -> object:
-    """Which tables are the root of their shards, as their puts were made."""
-    return scalar(world.admin, "SELECT json_object_agg(tbl::text, as_root) FROM tube_attachment")
+def roots(world: World) -> object:
+    """Which tables are the root of their shards."""
+    return scalar(world.admin, "SELECT json_object_agg(tbl::text, root) FROM tube_list()")
 
 
 def test_an_admin_makes_no_root_table_a_related_one(world: World) -> None:
     """Nor a related one a root, of whose vanished rows only a sweep would be asked."""
     world.admin.execute("GRANT tube_admin TO mallory")
     attach(world.admin, "bank.acct", 2)
-    before = as_root(world)
+    before = roots(world)
     for change in ('{"position": 9000}', '{"position": -1}', '{"shard": 77}', '{"position": null}'):
         world.try_all(
             MALLORY,
@@ -27,14 +27,14 @@ def test_an_admin_makes_no_root_table_a_related_one(world: World) -> None:
             f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{change}'), 'ordered')"
             " FROM tube.tube_attachment AS a",
         )
-        assert as_root(world) == before, change
+        assert roots(world) == before, change
     world.run(
         MALLORY,
         "SELECT tube.tube_private_begin_attach(a.tube, a.tbl, 77, 1, NULL, NULL, false)"
-        " FROM tube.tube_attachment AS a WHERE a.shard = 2 AND a.as_root",
+        " FROM tube.tube_attachment AS a WHERE a.shard = 2 AND tube.tube_private_is_root(a)",
     )
     world.admin.execute("SELECT tube_sync()")
-    assert as_root(world) == before
+    assert roots(world) == before
     ops(world.admin)
     world.run("writer", "INSERT INTO bank.vault VALUES (1)", "INSERT INTO bank.acct VALUES (2)")
     assert ops(world.admin) == [("I", 1), ("U", 2)]
@@ -44,16 +44,12 @@ def test_an_admin_takes_no_predicate_from_anothers_table(world: World) -> None:
     """By saying that it does not fit: its owner's next tube_sync would drop it."""
     make_tube(world.admin, predicate="v > 0")
     world.admin.execute("GRANT tube_admin TO mallory")
-    digests = world.admin.execute(
-        "SELECT a.tbl::oid, tube_private_misfit_digest(a.tube, a.tbl) FROM tube_attachment AS a"
-    ).fetchall()
     world.try_all(
         MALLORY,
         *(
-            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{change}'), 'ordered')"
-            f" FROM tube.tube_attachment AS a WHERE a.tbl = {table}"
-            for table, digest in digests
-            for change in (f'{{"misfit": "{digest}"}}', f'{{"misfit": "{digest}", "row_filter": null}}')
+            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{{\"row_filter\": null}}'), '{mode}')"
+            " FROM tube.tube_attachment AS a"
+            for mode in ("ordered", "predicate", "install", "late", "misfit")
         ),
     )
     world.admin.execute("SELECT tube_sync()")

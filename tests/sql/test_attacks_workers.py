@@ -37,8 +37,8 @@ def test_a_temporary_table_of_a_workers_stands_for_none_of_ours(world: World, st
         f"INSERT INTO {trap} (place) VALUES (0)",
         f"SELECT tube.tube_backfill_lock({number})",
         *([f"SELECT tube.tube_backfill_split({number}, 2)"] if state == "split" else []),
-        f"SELECT tube.tube_private_store_pod({number}, 1, 0, '{{1}}'::bigint[])",
-        f"SELECT tube.tube_private_put_range_pod({number}, 0, '{{1}}'::bigint[])",
+        f"SELECT tube.tube_backfill_collect({number})",
+        f"SELECT tube.tube_backfill_range({number}, 0)",
         f"SELECT tube.tube_private_end_collect({number}, 1, NULL)",
         f"SELECT tube.tube_backfill_chunk({number}, 10)",
         "SELECT tube.tube_backfill_tidy()",
@@ -59,8 +59,6 @@ CASTS = """
 """Of a type of the caller's; each array has the casts of its elements besides."""
 TAKES_ANY = {
     "tube_document_touch": "'{tube}', 'U', {ids}",
-    "tube_private_put_range_pod": "{backfill}, 0, {ids}",
-    "tube_private_store_pod": "{backfill}, 1, 0, {ids}",
     "tube_sweep_touch": "'{tube}', 1, 0, '{term}', 0, {ids}",
 }
 """The functions that run with our rights and take an array of any type."""

@@ -9,7 +9,7 @@ from psycopg import errors
 
 from tests.conftest import Connect
 from tests.helpers.waiting import LIMIT, wait_until
-from tests.sql.test_backfill import Connection, chunk, create, items, one, prepare
+from tests.sql.test_backfill import TAKE, Connection, chunk, create, items, one, prepare, term
 
 __all__ = ["items", "prepare"]  # fixtures
 
@@ -63,6 +63,23 @@ def test_a_table_that_can_not_be_read_has_failed_and_is_free_again(items: Connec
     assert state == ("failed", 'column "n" does not exist')
     assert one(items, "SELECT count(*) FROM pg_class WHERE relname LIKE 'tube_backfill_ids%%'") == 0
     assert create(items)
+
+
+def test_a_backfill_that_writers_ask_for_waits_until_the_predicate_fits(items: Connection) -> None:
+    """It could not read the table, and would have failed, with nobody to ask again."""
+    items.execute("SELECT tube_ensure_exists('t', 3, 'n > 2')")
+    items.execute("ALTER TABLE items RENAME n TO m")
+    items.execute("UPDATE items SET m = 5 WHERE id = 1")
+    seq = one(items, "SELECT seq FROM t WHERE payload ? 'resync'")
+    mine = term(items, 1)
+    items.execute("SELECT tube_sync()")
+    with pytest.raises(errors.DatabaseError, match="the predicate is not in force") as refused:
+        items.execute(TAKE, (*mine, seq))
+    assert refused.value.sqlstate == "TU121"
+    items.execute("SELECT tube_ensure_exists('t', 3, 'm > 2')")
+    number = one(items, TAKE, *mine, seq)
+    items.execute("SELECT tube_backfill_lock(%s)", (number,))
+    assert one(items, "SELECT tube_backfill_collect(%s)", number) > 0
 
 
 COMMANDS = {

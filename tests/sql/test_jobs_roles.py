@@ -63,7 +63,9 @@ def test_nobody_else_fans_out(dsn: str) -> None:
         with login(dsn, name) as other:
             with pytest.raises(InsufficientPrivilege, match="permission denied for function tube_job_begin"):
                 begin(other)
-            with pytest.raises(InsufficientPrivilege, match="permission denied for table t"):
+            # a worker writes pods, for backfills, but records no unit of a job
+            refused = "function tube_job_done" if name == "wim" else "table t"
+            with pytest.raises(InsufficientPrivilege, match=f"permission denied for {refused}"):
                 copied(other, "t", 1)
 
 

@@ -134,7 +134,7 @@ def test_who_may_read_and_write_what(db: Conn) -> None:
         " WHERE rolname = ANY(%s) AND has_sequence_privilege(oid, 'tube.tube_seq', p.privilege)",
         [list(ROLES)],
     ).fetchall()
-    assert set(may_draw) == {(WRITER, "USAGE"), (ADMIN, "USAGE")}
+    assert set(may_draw) == {(WORKER, "USAGE"), (WRITER, "USAGE"), (ADMIN, "USAGE")}
 
 
 def test_who_owns_what(db: Conn) -> None:
