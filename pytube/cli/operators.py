@@ -13,7 +13,6 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Parking, Seen
-from pytube.admin.acts import AT_ONCE
 from pytube.cli.context import (
     PREVIEW,
     Duration,
@@ -32,6 +31,7 @@ from pytube.cli.output import Table, and_some, key_shown, print_fields, print_js
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
+from pytube.model import TOUCHED_AT_ONCE
 
 
 @click.command()
@@ -57,7 +57,7 @@ def touch(
         else:
             count = admin.touch(connection, name, table, ids, database.schema)
     text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
-    if count > AT_ONCE:
+    if count > TOUCHED_AT_ONCE:
         text += ", behind live changes"
     tell(text, {"tube": name, "table": table, "touched": count}, as_json=as_json)
 
