@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import groupby, repeat
-from typing import Any, NamedTuple, TypeAlias, cast, overload
+from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
 
 from pytube import clock
 
@@ -108,6 +108,15 @@ class PodClass(enum.IntEnum):
 
     INCREMENTAL = 0
     BACKFILL = 1
+
+
+TOUCHED_AT_ONCE: Final = 1000
+"""Keys that an operator may touch together with live changes; more would be in their way, and go behind."""
+
+
+def touch_op(count: int) -> str:
+    """The op of an operator's touches of so many keys."""
+    return "T" if count <= TOUCHED_AT_ONCE else "B"
 
 
 class Pod(NamedTuple):

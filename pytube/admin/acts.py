@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from pytube.db.errors import translated
 from pytube.errors import UnknownTable, UnknownTube, UsageError
-from pytube.model import KeyType
+from pytube.model import TOUCHED_AT_ONCE, KeyType, touch_op
 from pytube.tubes.calls import explained, rows_of, unknown_tube, value_of
 from pytube.tubes.tables import find_table
 from pytube.verify.explain import parsed
@@ -28,8 +28,6 @@ _PUT = "SELECT {s}.tube_keys_put(%(tube)s, %(shard)s, %(op)s, %(keys)s)"
 _INSERT = "SELECT {s}.tube_pods_insert(%(tube)s, %(ids_query)s, %(shard)s, %(op)s)"
 _AUDIT = "SELECT {s}.tube_audit_add('touch', %(tube)s, %(details)s)"
 _SHOWN = 10
-AT_ONCE = 1000
-"""Ids that are touched together with live changes; more of them are in the way of these, and go behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ def touch(
 ) -> int:
     """Touch documents by their ids; an id without a row is deleted at the sink.
 
-    More than `AT_ONCE` ids are delivered behind live changes, like a backfill.
+    More than `TOUCHED_AT_ONCE` ids are delivered behind live changes, like a backfill.
 
     Args:
         connection: autocommit.
@@ -62,7 +60,7 @@ def touch(
         raise UsageError("no id is given; name one at least, or give a query")
     details = {"table": table, "count": len(keys), "keys": [key[:100] for key in keys[:_SHOWN]]}
     with explained(), translated(), connection.transaction():
-        value_of(connection, schema, _PUT, tube=tube, shard=attached.shard, op=_op(len(keys)), keys=keys)
+        value_of(connection, schema, _PUT, tube=tube, shard=attached.shard, op=touch_op(len(keys)), keys=keys)
         value_of(connection, schema, _AUDIT, tube=tube, details=Jsonb(details))
     return len(keys)
 
@@ -72,8 +70,8 @@ def touch_query(
 ) -> int:
     """Touch the ids that a query of one column gives. It runs with the rights of the session's role.
 
-    More than `AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first run of
-    the query ends after one more; if there are so many, it is rolled back.
+    More than `TOUCHED_AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first
+    run of the query ends after one more; if there are so many, it is rolled back.
 
     The audit holds a digest of the query in place of its text, which may contain confidential data.
 
@@ -86,7 +84,7 @@ def touch_query(
         raise UsageError("the query is empty; give a SELECT of one column, the ids")
     # With the caller's rights, as psql would.
     numbered = "SELECT q.id, pg_catalog.row_number() OVER () FROM (\n{}\n) AS q (id)"
-    first = f"SELECT * FROM (\n{body}\n) AS first LIMIT {AT_ONCE + 1}"  # noqa: S608
+    first = f"SELECT * FROM (\n{body}\n) AS first LIMIT {TOUCHED_AT_ONCE + 1}"  # noqa: S608
     digest = hashlib.sha256(body.encode()).hexdigest()[:16]
     with explained(), translated(), connection.transaction():
 
@@ -97,19 +95,14 @@ def touch_query(
             return int(re.findall(r"insert_ids=(\d+) insert_finished=t", "\n".join(notices))[-1])
 
         with connection.transaction() as attempt:
-            count = insert(first, _op(1))
-            if count > AT_ONCE:
+            count = insert(first, touch_op(1))
+            if count > TOUCHED_AT_ONCE:
                 raise psycopg.Rollback(attempt)
-        if count > AT_ONCE:
-            count = insert(body, _op(count))
+        if count > TOUCHED_AT_ONCE:
+            count = insert(body, touch_op(count))
         details = Jsonb({"table": table, "query_sha256": digest})
         value_of(connection, schema, _AUDIT, tube=tube, details=details)
     return count
-
-
-def _op(count: int) -> str:
-    """Of touches of so many ids."""
-    return "T" if count <= AT_ONCE else "B"
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import psycopg
 
 from pytube import admin
 from pytube.admin import Parking, Seen
-from pytube.admin.acts import AT_ONCE
 from pytube.cli.context import (
     PREVIEW,
     Duration,
@@ -41,6 +40,7 @@ from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
 from pytube.errors import UsageError
+from pytube.model import TOUCHED_AT_ONCE
 
 
 @click.command()
@@ -63,7 +63,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
         else:
             count = admin.touch(connection, name, table, ids, database.schema)
     text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
-    if count > AT_ONCE:
+    if count > TOUCHED_AT_ONCE:
         text += ", behind live changes"
     tell(text, {"tube": name, "table": table, "touched": count})
 

@@ -30,7 +30,7 @@ from pytube.db.connect import connect_async
 from pytube.db.errors import describe, translated
 from pytube.enrich.statements import Root, Roots
 from pytube.errors import PytubeError, StatementFailed, UsageError
-from pytube.model import Id, Key, KeyType
+from pytube.model import Id, Key, KeyType, touch_op
 from pytube.sinks import Reading, why_no_read, why_no_scan
 from pytube.sinks.base import READ_MOST, Scanning
 from pytube.verify.compare import Compared, Comparer, Judged
@@ -66,7 +66,7 @@ _MAY_REPAIR = """
 """
 _UNVERIFIED = "SELECT max(u.since)::text FROM tube_unverified_list(%(tube)s) AS u"
 _VERIFIED = "SELECT tube_verified(%(tube)s, 'verify', %(up_to)s)"
-_TOUCH = "SELECT tube_keys_put(%(tube)s, %(shard)s, 'T', %(ids)s)"
+_TOUCH = "SELECT tube_keys_put(%(tube)s, %(shard)s, %(op)s, %(ids)s)"
 _EMPTIED = (
     "SELECT clock_timestamp() FROM tube_sink_list() AS s WHERE s.tube = %(tube)s AND s.emptied_at IS NOT NULL"
 )
@@ -240,6 +240,7 @@ class _Writer:
         self._dsn = config.postgres.only_dsn.get_secret_value()
         self._schema = config.postgres.schema_name
         self._tube = tube
+        self._touched = 0
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[psycopg.AsyncConnection]:
@@ -258,10 +259,14 @@ class _Writer:
             shards.setdefault(shard, []).append(str(key))
             counts[kind] += 1
         details = {kind.value: count for kind, count in counts.items() if count}
+        self._touched += len(differing)
+        op = touch_op(self._touched)
         try:
             async with self._session() as connection, connection.transaction():
                 for shard, ids in shards.items():
-                    await connection.execute(_TOUCH, {"tube": self._tube, "shard": shard, "ids": ids})
+                    await connection.execute(
+                        _TOUCH, {"tube": self._tube, "shard": shard, "op": op, "ids": ids}
+                    )
                 await connection.execute(_AUDIT, {"tube": self._tube, "details": Jsonb(details)})
         except psycopg.Error as error:
             raise StatementFailed(f"the keys that differ can't be touched: {describe(error)}") from error

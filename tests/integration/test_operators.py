@@ -17,12 +17,11 @@ from click.testing import CliRunner
 
 from pytube import admin
 from pytube.admin import Parking, Pods
-from pytube.admin.acts import AT_ONCE
 from pytube.cli import context
 from pytube.cli.program import cli
 from pytube.errors import NotPaused, PodsInFlight, SinkUnavailable, StepBusy, UnknownTube, UsageError
 from pytube.events import PartitionPaused, PartitionResumed, SinkDown, TubeStopped
-from pytube.model import OK, Batch, Reject, Result
+from pytube.model import OK, TOUCHED_AT_ONCE, Batch, Reject, Result
 from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json, start
 from tests.helpers.database import preparing
@@ -407,7 +406,7 @@ def test_touches_of_ids_and_of_a_query(conn: Conn, dsn: str) -> None:
 
 @pytest.mark.usefixtures("config")
 def test_many_touches_go_behind_live_changes_and_few_together_with_them(conn: Conn, dsn: str) -> None:
-    few, many = AT_ONCE, AT_ONCE + 1
+    few, many = TOUCHED_AT_ONCE, TOUCHED_AT_ONCE + 1
     for table_ids, op in ((few, "T"), (many, "B")):
         query = f"SELECT generate_series(1, {table_ids})"
         said = run("touch", "t", "public.goods", "--query", query, dsn=dsn).stdout

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import SecretStr
 
 import pytube
-from pytube import Worker
+from pytube import Worker, model
 from pytube.config import Config, parse
 from pytube.errors import ConfigError, SinkUnavailable, StatementFailed, UnknownTable, UnknownTube, UsageError
 from pytube.sinks import build_sink
@@ -171,6 +171,14 @@ def test_repair_touches_what_differs_and_nothing_else(copy: Copy) -> None:
         ("verify repair", "t", {"missing": 1, "different": 1}),
         ("verify repair", "t", {"extra": 1}),
     ]
+
+
+def test_many_repairs_go_behind_live_changes(copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "TOUCHED_AT_ONCE", 2)
+    spoil(copy)
+    assert asyncio.run(check(copy, repair=True)).touched == 3
+    ops = copy.conn.execute("SELECT op, sum(cardinality(ids)) FROM tube.t GROUP BY op ORDER BY op").fetchall()
+    assert ops == [("B", 1), ("T", 2)]
 
 
 def test_a_key_that_is_parked_differs_and_is_said_to_be(copy: Copy) -> None:
