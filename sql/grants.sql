@@ -66,7 +66,7 @@ BEGIN
                 tube_private_drop_outbox tube_private_drop_parked tube_private_ensure_tube tube_private_is_root
                 tube_private_key_label tube_private_key_names tube_private_open_schema
                 tube_private_outbox_wake tube_private_refuse_table tube_private_require tube_private_set_predicate'),
-            -- Backfills read tables, and write what they read, with the rights of the caller.
+            -- Backfills read tables and write pods with the rights of the caller.
             ('admin worker', 'tube_private_begin_collect tube_private_begin_range tube_private_begin_split
                 tube_private_begin_step3 tube_private_end_collect tube_private_end_range tube_private_end_split
                 tube_private_end_step3 tube_private_refuse_renamed'),

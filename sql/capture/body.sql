@@ -326,7 +326,7 @@ $$;
 -- After a restore from a dump tables have other numbers, until their owners look. And it may still be the function of a
 -- trigger on another table of a former owner's: that is none of the tube's.
 -- Arguments: name: of the trigger function, by which the attachment is found; query: as of tube_private_fits.
--- Result: tbl: the table that is attached; NULL where rel is no part of it. asks: the query; one that is false where rel was a
+-- Result: tbl: the table that is attached; NULL where rel does not belong to one. asks: the query; it is false where rel was a
 --   part, is stored as one, and has been detached: it may come back before anybody looks.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_elsewhere(rel oid, name text, query text, OUT tbl regclass, OUT asks text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$

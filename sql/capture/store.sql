@@ -2,7 +2,7 @@
 -- An owner consents by running all of the owner's statements: so no role can attach a table that it does not own, or
 -- use another table's function, or other shards.
 -- Arguments: att; mode: as of tube_private_bring_in_line; where it is late, the attachment is to be what its table says by
---   now; misfit: as late, for an owner who has been told why it can't be in line.
+--   now; misfit: as late, for an owner who knows already why it can't be in line.
 -- Errors: 42501 an owner has to do something, and mode is neither; if it is late, that is a WARNING.
 -- Locks: the caller holds the registry row; the attachment.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void

@@ -78,7 +78,7 @@ LANGUAGE sql STABLE AS $$ SELECT CASE WHEN strpos(current_setting('application_n
 
 -- tube_private_put_ids: the one way by which ids become pods that no trigger writes. Of a table that is spread over several
 -- shards, `shard` among them, each id gets its own. Workers that sleep are woken.
--- Arguments: tube; shard; op; ids: without NULLs, of the tube's type, or one that is cast to it; chunk_size: ids of a pod;
+-- Arguments: tube; shard; op; ids: without NULLs, of the tube's type or castable to it; chunk_size: ids of a pod;
 --   payload: of each of the pods; once: an id that stands twice comes once, at its first place.
 -- Result: pods: how many; is_lonely: whether no attached table has the shard.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_ids(

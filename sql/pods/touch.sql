@@ -1,4 +1,4 @@
--- Touches by hand: {tube}_touch, and {table}_touch in the schema of an attached table.
+-- Touches on request: {tube}_touch, and {table}_touch in the schema of an attached table.
 --
 -- {table}_touch belongs to the table's owner and only calls pytube's function, on which it depends: so it goes with it. Writers
 -- and the table's owner may call pytube's. There is one for each type of keys. None of these functions knows a shard, or

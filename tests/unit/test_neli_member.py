@@ -39,6 +39,9 @@ class Client:
     def close(self) -> None:
         self.is_closed = True
 
+    def memberid(self) -> str:
+        return "one"
+
     def subscribe(self, *_: Any, **__: Any) -> None: ...
 
     def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:  # noqa: ARG002
