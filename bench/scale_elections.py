@@ -24,7 +24,7 @@ from pytube.election.base import Claim
 from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import DatabaseUnavailable, PytubeError
 from pytube.sources import queries, terms
-from pytube.sources.terms import Candidate, Term, Troubles
+from pytube.sources.terms import Candidate, Troubles
 
 LIMIT = 1200.0
 _SESSIONS = 2
@@ -52,7 +52,7 @@ class Worker:
         self._opening = opening
         self._partitions: dict[str, int] = {}
         self._pool = SessionPool(self.open, _SESSIONS)
-        self._terms: dict[UUID, Term] = {}
+        self._terms: dict[UUID, Claim] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._election = LeaseElection(tubes=self._tubes, tick=self._tick, leave=self._leave)
         self._candidate = Candidate(self.instance_id, self._name, "lease", timeout * 2 / 3, timeout)
@@ -72,7 +72,10 @@ class Worker:
 
     async def renew(self, session: Queries) -> None:
         """Renew all that it leads."""
-        await terms.renew(session, {leader_id: Troubles() for leader_id in self._terms})
+        answers = await terms.renew(session, {leader_id: Troubles() for leader_id in self._terms})
+        for leader_id, answer in answers.items():
+            if answer.renewed is None and leader_id in self._terms:
+                self._terms[leader_id].end_now()  # its lease had run out, and another worker took it
 
     async def _tick(self, _: Collection[str]) -> dict[str, LeaseTick]:
         rows = await self.tick(self._pool)
@@ -119,7 +122,7 @@ class Worker:
             epoch = await terms.read_epoch(self._pool, *where)
             await claim.prove()
             term = await terms.acquire(self._pool, *where, epoch, self._candidate)
-            self._terms[term.leader_id] = term
+            self._terms[term.leader_id] = claim
             await claim.wait_until_withdrawn()
             del self._terms[term.leader_id]
             await terms.release(self._pool, term)
