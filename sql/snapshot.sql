@@ -1952,11 +1952,11 @@ CREATE FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload j
     LANGUAGE plpgsql
     AS 8b0d0d07c6d3c71f;
 
-CREATE FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb DEFAULT NULL::jsonb, once boolean DEFAULT false, OUT pods bigint, OUT is_lonely boolean) RETURNS record
+CREATE FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb DEFAULT NULL::jsonb, once boolean DEFAULT false, OUT pods bigint, OUT is_lonely boolean, OUT touched integer[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_sort TO 'off'
     SET jit TO 'off'
-    AS f61d9edc88bed648;
+    AS d793ec08c82d1090;
 
 CREATE FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) RETURNS bigint[]
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2012,6 +2012,10 @@ CREATE FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) 
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 748b9fc596cc7546;
+
+CREATE FUNCTION tube.tube_private_refuse_shard(tube text, shard integer, ids anyarray) RETURNS void
+    LANGUAGE plpgsql
+    AS c6c30dd9e8db7352;
 
 CREATE FUNCTION tube.tube_private_refuse_table(tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2204,7 +2208,7 @@ CREATE FUNCTION tube.tube_private_tell_watchers(tube text, partitions integer, p
 
 CREATE FUNCTION tube.tube_private_touch(tube text, shard integer, shards integer, ids anyarray, op text, payload jsonb, chunk_size integer) RETURNS void
     LANGUAGE plpgsql
-    AS ecaf7abfcafc2369;
+    AS e93f4f696aa12802;
 
 CREATE FUNCTION tube.tube_private_touch_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -3982,7 +3986,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_put_control(type text, backfill tube.tu
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_control_pods(tube text, op text, payload jsonb, shards integer[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb, once boolean, OUT pods bigint, OUT is_lonely boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_put_ids(tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb, once boolean, OUT pods bigint, OUT is_lonely boolean, OUT touched integer[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_put_parked(outbox text, partitions integer, partition integer, leader_id uuid, items jsonb, records jsonb, hold boolean) TO tube_admin;
@@ -4015,6 +4019,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_refuse_records(outbox text) FROM PUBLIC
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_renamed(tbl regclass, table_name text) TO tube_worker;
+
+REVOKE ALL ON FUNCTION tube.tube_private_refuse_shard(tube text, shard integer, ids anyarray) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_refuse_table(tbl regclass) TO tube_admin;

@@ -80,10 +80,10 @@ LANGUAGE sql STABLE AS $$ SELECT CASE WHEN strpos(current_setting('application_n
 -- shards, `shard` among them, each id gets its own. Workers that sleep are woken.
 -- Arguments: tube; shard; op; ids: without NULLs, of the tube's type or castable to it; chunk_size: ids of a pod;
 --   payload: of each of the pods; once: an id that stands twice comes once, at its first place.
--- Result: pods: how many; is_lonely: whether no attached table has the shard.
+-- Result: pods: how many; is_lonely: whether no attached table has the shard; touched: the shards of the pods.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_put_ids(
     tube text, shard integer, op text, ids anyarray, chunk_size integer, payload jsonb = NULL, once boolean = false,
-    OUT pods bigint, OUT is_lonely boolean
+    OUT pods bigint, OUT is_lonely boolean, OUT touched integer[]
 )
 LANGUAGE plpgsql SET enable_sort = off -- so that ids of a shard keep their order
 SET jit = off AS $$
@@ -96,7 +96,6 @@ DECLARE
         -- The array is copied once: a slice of a parameter would copy all of it for each pod.
         ELSE '$2::%1$s[] || ''{}''::%1$s[]' END, reg.key_type);
     att tube_attachment;
-    touched integer[];
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a
     WHERE a.tube = tube AND shard BETWEEN a.shard AND a.shard + (a.shards - 1)

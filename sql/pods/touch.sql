@@ -6,17 +6,41 @@
 
 -- tube_private_touch: what these functions do, for a tube and a range of shards: each id once, in the order given; no ids
 -- and a payload: a control pod in each of the shards.
+-- Errors: TU106 the range is one shard, and an id has another one of its table.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_touch(
     tube text, shard integer, shards integer, ids anyarray, op text, payload jsonb, chunk_size integer
 ) RETURNS void
 LANGUAGE plpgsql AS $$
+DECLARE
+    touched integer[];
 BEGIN
     PERFORM tube_private_check_touch(shard, ids, op, chunk_size);
     IF cardinality(ids) > 0 THEN
-        PERFORM tube_private_put_ids(tube, shard, tube_private_session_op(op), ids, chunk_size, payload, once => true);
+        touched := (tube_private_put_ids(tube, shard, tube_private_session_op(op), ids, chunk_size, payload, once => true)).touched;
+        PERFORM tube_private_refuse_shard(tube, shard, ids) WHERE shards = 1 AND touched <> ARRAY[shard];
     ELSIF payload IS NOT NULL THEN
         PERFORM tube_private_put_control_pods(tube, op, payload, ARRAY(SELECT generate_series(shard, shard + (shards - 1))));
     END IF;
+END
+$$;
+
+-- tube_private_refuse_shard: raises TU106 for ids of a table that is spread over several shards, one of which has another than
+-- the given one.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_refuse_shard(tube text, shard integer, ids anyarray) RETURNS void
+LANGUAGE plpgsql AS $$
+#variable_conflict use_variable
+DECLARE
+    att CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a
+        WHERE a.tube = tube AND a.shards > 1 AND shard BETWEEN a.shard AND a.shard + (a.shards - 1) LIMIT 1);
+    wrong record;
+BEGIN
+    EXECUTE format('SELECT * FROM (SELECT t.id, %s FROM unnest($1) AS t (id)) AS t (id, its) WHERE t.its <> $2 LIMIT 1',
+        tube_private_shard_expression('t.id', att, of_row => false)) INTO wrong USING ids, shard;
+    RAISE EXCEPTION USING ERRCODE = 'TU106',
+        MESSAGE = format('the id %s is not in the shard %s, but in %s', wrong.id, shard, wrong.its),
+        HINT = format('A table is spread over the shards %1$s to %2$s. Touch it by its own touch function, or take the shard '
+            'from tube_shard_of(%4$s, %1$s, %3$s).', att.shard, att.shard + (att.shards - 1), att.shards,
+            coalesce(format('tube_key_part(id, %s)', att.shard_place), 'id'));
 END
 $$;
 

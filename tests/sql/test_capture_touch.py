@@ -61,8 +61,10 @@ def test_a_shard_that_is_not_the_ids(db: Conn) -> None:
     set_up(db, shard=100, shards=16)
     db.execute(TUBE_TOUCH, (101, [1, 17, -15], "T"))
     assert take(db) == [Touch("T", 101, -15), Touch("T", 101, 1), Touch("T", 101, 17)]
-    db.execute(TUBE_TOUCH, (101, [1, 18], "T"))
-    assert take(db) == [Touch("T", 101, 1), Touch("T", 102, 18)], "each in its own"
+    with pytest.raises(psycopg.Error) as refused:
+        db.execute(TUBE_TOUCH, (101, [1, 18], "T"))
+    assert refused.value.sqlstate == "TU106"
+    assert "the id 18 is not in the shard 101, but in 102" in str(refused.value)
     db.execute(TUBE_TOUCH, (99, [18], "T"))
     db.execute(TUBE_TOUCH, (116, [18], "T"))
     assert take(db) == [Touch("T", 99, 18), Touch("T", 116, 18)], "no table has these"

@@ -629,9 +629,11 @@ def test_ids_by_hand_that_are_no_keys(db: Conn) -> None:
     take(db)
     db.execute("SELECT tube_document_touch(%s, 'U', %s::text[])", (TUBE, odd))
     assert shards(db) == found
-    take(db)
-    db.execute('SELECT "es-live_touch"(0, %s, %s)', (odd, "T"))
-    assert shards(db) == found
+    wrong = (found["[7, 12]"] + 1) % 8
+    with pytest.raises(psycopg.Error) as refused:
+        db.execute('SELECT "es-live_touch"(%s, %s, %s)', (wrong, ["[7, 12]"], "T"))
+    assert state_of(refused.value) == "TU106"
+    assert "tube_shard_of(tube_key_part(id, 1), 0, 8)" in str(refused.value.diag.message_hint)
 
 
 def test_related_tables(db: Conn) -> None:
