@@ -3,8 +3,8 @@ DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
 -- After pg_upgrade the owners' functions are the same, and have other oids; tables have the same. (Restored ones have not.)
--- 0, which no function has: the one that was agreed to is gone, as the table got another owner. What was written since is to be
--- resent once they agree.
+-- 0, which no function has: the former owner's function is gone. Once the new owner agrees, a backfill resends the rows written
+-- meanwhile.
 UPDATE :"schema".tube_attachment AS a SET captured_by = coalesce(
     to_regprocedure(format('%I.%I()', :"schema".tube_private_capture_schema(), a.trigger_function))::oid, 0)
 FROM :"schema".tube_installation AS i WHERE i.sync_oid <> to_regprocedure(format('%I.tube_sync()', :'schema')) AND a.seen_oid = a.tbl

@@ -46,8 +46,8 @@ GRANTS: Final = """
 """
 """The statements; to be asked as the role that was refused.
 
-Postgres names a table or a function without its schema. One that is not known to be read is meant if no other
-has the name, of those in schemas that the role may use: a grant on another one would open what is not needed.
+Postgres names a table or a function without its schema. Unless the table is known to be read, its name has to
+be unique in the schemas that the role may use: a grant on another table would give a needless right.
 """
 
 _DENIED = re.compile(r"permission denied for (?P<kind>schema|function|[a-z ]*(?:table|view)) (?P<name>.+)")
@@ -65,7 +65,7 @@ def about(error: psycopg.Error, tables: Sequence[tuple[str, str]] = ()) -> Mappi
 
 
 def _kind_of(error: psycopg.Error) -> str:
-    """Of what was refused; empty where that is not known."""
+    """The kind of the refused object; empty if unknown."""
     found = _DENIED.fullmatch(error.diag.message_primary or "")
     kind = "" if found is None else found["kind"]
     return kind if kind in ("schema", "function", "") else "table"

@@ -216,7 +216,7 @@ class Host:
     def _tell_silent(self, silent: Mapping[str, str], outside: Set[str]) -> None:
         """Log the queues, with the reasons, whose group at Kafka does not take this process in: once each.
 
-        `outside`: those whose group has not taken it in by now, whether the brokers answer or not.
+        `outside`: the queues whose group has not taken it in by now, whether the brokers answer or not.
         """
         for name in silent.keys() - self._silent:
             self.queues[name].log.warning("group_silent", reason=silent[name])

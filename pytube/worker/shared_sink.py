@@ -59,7 +59,7 @@ _RECENT = 60.0
 """Seconds after its last slow answer in which a sink is still called slow."""
 _EXCUSED = 60.0
 """Seconds without an answer, from which on requests that fail are held against the sink, however late this
-process is: else one that is down would not be noticed, and be asked again and again without a pause."""
+process is: else it would not notice that the sink is down, and ask it again and again without a pause."""
 
 
 @dataclass(eq=False, slots=True)
