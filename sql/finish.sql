@@ -3,8 +3,12 @@ DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
 -- After pg_upgrade the owners' functions are the same, and have other oids; tables have the same. (Restored ones have not.)
-UPDATE :"schema".tube_attachment AS a SET captured_by = to_regprocedure(format('%I.%I()', :"schema".tube_private_capture_schema(), a.trigger_function))
-FROM :"schema".tube_installation AS i WHERE i.sync_oid <> to_regprocedure(format('%I.tube_sync()', :'schema')) AND a.seen_oid = a.tbl;
+-- 0, which no function has: the former owner's function is gone. Once the new owner agrees, a backfill resends the rows written
+-- meanwhile.
+UPDATE :"schema".tube_attachment AS a SET captured_by = coalesce(
+    to_regprocedure(format('%I.%I()', :"schema".tube_private_capture_schema(), a.trigger_function))::oid, 0)
+FROM :"schema".tube_installation AS i WHERE i.sync_oid <> to_regprocedure(format('%I.tube_sync()', :'schema')) AND a.seen_oid = a.tbl
+    AND a.captured_by IS NOT NULL;
 UPDATE :"schema".tube_installation SET sync_oid = to_regprocedure(format('%I.tube_sync()', :'schema'));
 
 -- What follows is done with the rights of the installing role, and settings are as they were before prepare.sql.

@@ -217,7 +217,8 @@ def show_examples(words: str, command: click.Command) -> None:
     for option in command.params:
         if not isinstance(option, click.Option):
             continue
-        option.show_default = isinstance(option.default, str | int | float) and not option.is_flag
+        has_default = isinstance(option.default, str | int | float) and not option.is_flag
+        option.show_default = has_default and "[default: " not in (option.help or "")
         # click would show the type, such as INTEGER RANGE.
         is_number = isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
         if option.metavar is None and is_number:

@@ -16,9 +16,19 @@ GRANTS: Final = """
         WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT has_table_privilege(c.oid, 'SELECT')
             AND %(name)s
                 = CASE %(kind)s WHEN 'table' THEN c.relname WHEN 'schema' THEN n.nspname ELSE %(name)s END
+    ), guessed AS (
+        SELECT d.*, count(*) OVER () AS guesses FROM denied AS d
+        WHERE %(kind)s = 'table' AND NOT EXISTS (SELECT FROM denied AS o WHERE o.is_known)
+            AND has_schema_privilege(d.schema_oid, 'USAGE')
     ), meant AS (
-        SELECT * FROM denied AS d
-        WHERE d.is_known OR %(kind)s = 'table' AND NOT EXISTS (SELECT FROM denied AS o WHERE o.is_known)
+        SELECT d.schema_oid, d.nspname, d.relname FROM denied AS d WHERE d.is_known
+        UNION ALL
+        SELECT g.schema_oid, g.nspname, g.relname FROM guessed AS g WHERE g.guesses = 1
+    ), called AS (
+        SELECT n.nspname, p.oid, p.proname, count(*) OVER () AS guesses
+        FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
+        WHERE %(kind)s = 'function' AND p.proname = %(name)s AND NOT has_function_privilege(p.oid, 'EXECUTE')
+            AND has_schema_privilege(n.oid, 'USAGE')
     )
     SELECT grant_it || ' TO ' || quote_ident(current_user) FROM (
         SELECT 1, format('GRANT USAGE ON SCHEMA %%I', n.nspname) FROM pg_catalog.pg_namespace AS n
@@ -27,15 +37,18 @@ GRANTS: Final = """
         UNION ALL
         SELECT 2, format('GRANT SELECT ON %%I.%%I', m.nspname, m.relname) FROM meant AS m
         UNION ALL
-        SELECT 3, format('GRANT EXECUTE ON FUNCTION %%I.%%I(%%s)', n.nspname, p.proname,
-            pg_catalog.pg_get_function_identity_arguments(p.oid))
-        FROM pg_catalog.pg_proc AS p JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace
-        WHERE %(kind)s = 'function' AND p.proname = %(name)s AND NOT has_function_privilege(p.oid, 'EXECUTE')
+        SELECT 3, format('GRANT EXECUTE ON FUNCTION %%I.%%I(%%s)', c.nspname, c.proname,
+            pg_catalog.pg_get_function_identity_arguments(c.oid))
+        FROM called AS c WHERE c.guesses = 1
     ) AS found (place, grant_it)
     ORDER BY place, grant_it
     LIMIT 5
 """
-"""The statements; to be asked as the role that was refused. Postgres names a table without its schema."""
+"""The statements; to be asked as the role that was refused.
+
+Postgres names a table or a function without its schema. Unless the table is known to be read, its name has to
+be unique in the schemas that the role may use: a grant on another table would give a needless right.
+"""
 
 _DENIED = re.compile(r"permission denied for (?P<kind>schema|function|[a-z ]*(?:table|view)) (?P<name>.+)")
 
@@ -43,13 +56,19 @@ _DENIED = re.compile(r"permission denied for (?P<kind>schema|function|[a-z ]*(?:
 def about(error: psycopg.Error, tables: Sequence[tuple[str, str]] = ()) -> Mapping[str, Any]:
     """The arguments of `GRANTS` for a refusal; `tables`: known to be read, as schema and name."""
     found = _DENIED.fullmatch(error.diag.message_primary or "")
-    kind, name = ("", "") if found is None else (found["kind"], found["name"])
     return {
-        "kind": kind if kind in ("schema", "function", "") else "table",
-        "name": name,
+        "kind": _kind_of(error),
+        "name": "" if found is None else found["name"],
         "schemas": [schema for schema, _ in tables],
         "tables": [table for _, table in tables],
     }
+
+
+def _kind_of(error: psycopg.Error) -> str:
+    """The kind of the refused object; empty if unknown."""
+    found = _DENIED.fullmatch(error.diag.message_primary or "")
+    kind = "" if found is None else found["kind"]
+    return kind if kind in ("schema", "function", "") else "table"
 
 
 def how_to_let_read(error: psycopg.Error, role: str, rows: Sequence[Sequence[Any]] = ()) -> str:
@@ -59,6 +78,8 @@ def how_to_let_read(error: psycopg.Error, role: str, rows: Sequence[Sequence[Any
         return f"as a superuser, run: ALTER ROLE {quoted} BYPASSRLS"
     if rows:
         return f"as the owner, run: {'; '.join(str(grant) for (grant,) in rows)}"
+    if _kind_of(error) == "function":
+        return f"grant {role} EXECUTE on the function of this name that the query calls"
     return (
         f"grant {role} SELECT on all that the query reads, and USAGE on the schemas; where row-level "
         "security applies, BYPASSRLS, too"

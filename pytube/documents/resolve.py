@@ -118,7 +118,8 @@ def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> No
             connection.execute("SET LOCAL row_security = off; SET LOCAL lock_timeout = '2s'")
             connection.execute(b"EXPLAIN " + document.query.encode(), arguments)
     except psycopg.errors.InsufficientPrivilege as error:
-        found = connection.execute(GRANTS, about(error)).fetchall()
+        tables = [(link.table.schema, link.table.table) for link in document.links]
+        found = connection.execute(GRANTS, about(error, tables)).fetchall()
         remedy = how_to_let_read(error, connection.info.user, found)
         raise ConfigError(f"document {document.name}: {describe(error)}; {remedy}") from None
     except psycopg.DatabaseError:

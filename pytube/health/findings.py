@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -134,9 +135,14 @@ def fail(subject: str, finding: str, remedy: str) -> Check:
     return Check(subject, Level.FAIL, finding, remedy)
 
 
+_PARTS = re.compile(r"(.*); ((?!GRANT ).*)", re.DOTALL)
+"""A finding and its remedy, which may be several statements."""
+
+
 def refused(subject: str, text: str, otherwise: str | None = None) -> Check:
     """It does not work, for a sentence whose last part is the remedy; without one, it is `otherwise`."""
-    finding, _, remedy = text.rpartition("; ")
+    found = _PARTS.fullmatch(text)
+    finding, remedy = ("", text) if found is None else found.groups()
     return fail(subject, finding or text, remedy if finding or otherwise is None else otherwise)
 
 

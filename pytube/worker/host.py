@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -206,19 +206,23 @@ class Host:
         process, worker = self._process, self._config.worker
 
         def problems() -> list[dict[str, Any]]:
-            silent = silent_groups(process.clusters, self._elections.silences(), worker.session_timeout)
-            self._tell_silent({one["tube"]: one["reason"] for one in silent})
+            silences = self._elections.silences()
+            silent = silent_groups(process.clusters, silences, worker.session_timeout)
+            self._tell_silent({one["tube"]: one["reason"] for one in silent}, silences.keys())
             return unreachable(process.clusters) + silent + process.refusals.report()
 
         await report_problems(problems, self.database.pool, process.instance_id, worker.client_id)
 
-    def _tell_silent(self, silent: Mapping[str, str]) -> None:
-        """Log the queues, with the reasons, whose group at Kafka does not take this process in: once each."""
+    def _tell_silent(self, silent: Mapping[str, str], outside: Set[str]) -> None:
+        """Log the queues, with the reasons, whose group at Kafka does not take this process in: once each.
+
+        `outside`: the queues whose group has not taken it in by now, whether the brokers answer or not.
+        """
         for name in silent.keys() - self._silent:
             self.queues[name].log.warning("group_silent", reason=silent[name])
-        for name in self._silent & self.queues.keys() - silent.keys():
+        for name in self._silent & self.queues.keys() - outside:
             self.queues[name].log.info("group_answers")
-        self._silent = set(silent)
+        self._silent = self._silent & outside | silent.keys()
 
     def _begin_rounds(self) -> None:
         tubes = self.of_kind(Tube)

@@ -57,6 +57,9 @@ def batch_documents(sink: SinkConfig) -> int:
 _LOG = Logger("pytube.worker")
 _RECENT = 60.0
 """Seconds after its last slow answer in which a sink is still called slow."""
+_EXCUSED = 60.0
+"""Seconds without an answer, from which on requests that fail are held against the sink, however late this
+process is: else it would not notice that the sink is down, and ask it again and again without a pause."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +94,8 @@ class SinkGate:
         self.in_flight = 0
         """Requests under way."""
         self._own_lateness: Lateness | None = None
+        self._excused_since = float("-inf")
+        """When the first request since the last answer failed because of this process."""
         self._slow_since = 0.0
         """When the sink became slow, by `time.monotonic()`."""
         self.waited = 0.0
@@ -173,12 +178,21 @@ class SinkGate:
         was_slow = self.control.slow
         now = time.monotonic()
         verdict = self.control.time_out(sent, now, self._lateness.total(now))
+        if verdict == "late" and not self._is_excused(now):
+            verdict = self.control.time_out(sent, now, sent.late)
         self._tell_change(was_slow is not None)
         return verdict
 
     def was_late(self, sent: Sent) -> bool:
         """Whether this process stood still for most of a request, so that its failure says nothing."""
-        return self._lateness.delays(sent.at, sent.late, time.monotonic())
+        now = time.monotonic()
+        return self._lateness.delays(sent.at, sent.late, now) and self._is_excused(now)
+
+    def _is_excused(self, now: float) -> bool:
+        """Whether the sink is not to blame yet for a request that failed while this process was late."""
+        if self.control.answered_at >= self._excused_since:
+            self._excused_since = now
+        return now - self._excused_since < _EXCUSED
 
     def why_late(self) -> tuple[str, float] | None:
         """Why the worker itself delays answers, and since when."""

@@ -280,6 +280,32 @@ async def test_a_missing_right_is_told_with_the_statement_that_grants_it(dsn: st
         await reader.pool.close()
 
 
+async def test_no_grant_on_another_table_or_function_of_the_name_is_told(dsn: str, conn: Conn) -> None:
+    """Postgres says only the name of what it refuses, and others may have it, which are nobody's business."""
+    conn.execute("CREATE TABLE public.staff AS SELECT 1 AS id")
+    conn.execute("CREATE SCHEMA hidden; CREATE TABLE hidden.staff (pay text)")
+    conn.execute("CREATE FUNCTION public.shown(text) RETURNS text LANGUAGE sql RETURN upper($1)")
+    conn.execute("CREATE FUNCTION public.shown(bigint) RETURNS text LANGUAGE sql RETURN $1::text")
+    conn.execute("REVOKE EXECUTE ON FUNCTION public.shown(text), public.shown(bigint) FROM PUBLIC")
+    query = "SELECT id, to_json(public.shown(id)) FROM public.staff WHERE id = ANY (%(ids)s)"
+    with roles(dsn, "a_reader") as admin:
+        admin.execute("GRANT USAGE ON SCHEMA tube TO a_reader")
+        conn.execute("GRANT SELECT ON tube_registry, tube_attachment, public.items TO a_reader")
+        reader = Reader(as_role(dsn, "a_reader"), query)
+
+        async def told() -> str:
+            with pytest.raises(EnrichFailed) as caught:
+                await reader.read(1)
+            return str(caught.value).partition("; ")[2]
+
+        assert await told() == "as the owner, run: GRANT SELECT ON public.staff TO a_reader"
+        admin.execute("GRANT USAGE ON SCHEMA hidden TO a_reader")  # now it may be either
+        assert (await told()).startswith("grant a_reader SELECT on all that the query reads")
+        admin.execute("GRANT SELECT ON public.staff TO a_reader")
+        assert await told() == "grant a_reader EXECUTE on the function of this name that the query calls"
+        await reader.pool.close()
+
+
 async def test_a_tube_that_was_made_anew_is_another_one(reader: Reader, conn: Conn) -> None:
     """It has seen as many changes as the one that is known, and is of another table."""
     assert set(await reader.read(1)) == {1}

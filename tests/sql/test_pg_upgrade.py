@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from pytube.embedded.postgres import SUPERUSER, Postgres, Version
-from tests.helpers.capture import TABLE, asked, open_session, ops, scalar, set_up
+from tests.helpers.capture import TABLE, Conn, asked, open_session, ops, scalar, set_up
 from tests.helpers.database import INSTALL_SQL, psql_file, server_folder
 from tests.helpers.outbox import OUTBOX
+from tests.helpers.roles import roles
 
 
 class Upgrade:
@@ -102,3 +103,21 @@ def test_what_waits_is_kept_and_capture_goes_on(upgrade: Upgrade) -> None:
         assert ops(conn) == [("I", 1), ("I", 2), ("I", 3)]
         conn.execute("SELECT outbox_stash(%s, 'topic', 'key', 'value')", (OUTBOX,))
         assert scalar(conn, f"SELECT count(*) FROM tube.{OUTBOX}") == 2
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["no upgrade", "upgrade"])
+def test_what_was_not_captured_before_is_still_to_be_resent(
+    postgres: Postgres, dsn: str, conn: Conn, moves: bool
+) -> None:
+    """A table has got another owner, who has not agreed yet; so no function of theirs is there."""
+    set_up(conn)
+    with roles(dsn, "an_heir") as admin:
+        admin.execute(f"ALTER TABLE {TABLE} OWNER TO an_heir".encode())
+        conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
+        assert ops(conn) == [], "it is not captured"
+        if moves:  # all other oids of functions that are stored are looked up
+            conn.execute("UPDATE tube_installation SET sync_oid = 1")
+        psql_file(postgres, dsn, INSTALL_SQL)
+        conn.execute("SELECT tube_sync()")
+        assert asked(conn) == ["backfill_schedule"]
+        conn.execute(f"DROP TABLE {TABLE} CASCADE")

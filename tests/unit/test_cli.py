@@ -61,6 +61,7 @@ def test_every_command_has_help(words: tuple[str, ...]) -> None:
     assert "Usage: cli" in out
     assert "hunter2" not in out
     assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), "no types of click, and nothing cut"
+    assert not re.search(r"\[default[^]]*\]\s*\[default", out), "one default each"
     name = " ".join(words)
     _, calls = EXAMPLES.get(name, ("", ()))
     assert all(f"pytube {name} {call}".rstrip() in " ".join(out.split()) for call in calls)

@@ -10,6 +10,7 @@ import pytest
 
 from pytube.config import parse
 from pytube.worker import kafka
+from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, needed_clusters
 
 
@@ -56,3 +57,23 @@ def test_an_outage_of_the_same_servers_is_logged_once(monkeypatch: pytest.Monkey
     assert told == ["kafka_down", "kafka_up"]
     other._note("refused")
     assert told[2:] == ["kafka_down"]
+
+
+def test_a_group_answers_when_it_has_taken_the_worker_in_and_not_when_its_broker_goes() -> None:
+    told: list[str] = []
+    log = SimpleNamespace(
+        warning=lambda what, **_: told.append(what), info=lambda what, **_: told.append(what)
+    )
+    host: Any = SimpleNamespace(_silent=set(), queues={"t": SimpleNamespace(log=log)})
+    for silent, outside in (
+        ({}, {"t"}),  # not for long
+        ({"t": "no answer"}, {"t"}),
+        ({}, {"t"}),  # the broker is down
+        ({"t": "no answer"}, {"t"}),
+    ):
+        Host._tell_silent(host, silent, outside)
+    assert told == ["group_silent"]
+    Host._tell_silent(host, {}, set())
+    assert told == ["group_silent", "group_answers"]
+    Host._tell_silent(host, {"t": "no answer"}, {"t"})
+    assert told[2:] == ["group_silent"]

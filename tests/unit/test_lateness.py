@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +13,9 @@ from pytube.events import SinkDown
 from pytube.model import Batch, Result
 from pytube.pipeline.limits import CongestionControl, Sent
 from pytube.testing.memory import MemorySink
+from pytube.worker import shared_sink
 from pytube.worker.lateness import Lateness
+from pytube.worker.shared_sink import SinkGate
 from tests.helpers.logs import capture_logs
 from tests.unit.rig import Rig
 
@@ -59,6 +62,36 @@ def test_a_worker_that_is_busy_and_in_time_is_not_called_late() -> None:
     for _ in range(1000):
         lateness.note(0.04, 0.13, time.monotonic())
     assert lateness.why() is None
+
+
+class AlwaysLate(Lateness):
+    """The loop is late all the time."""
+
+    def total(self, now: float) -> float:
+        return 0.9 * now
+
+
+async def test_a_sink_that_never_answers_is_to_blame_after_a_minute_however_late_the_worker_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(shared_sink, "time", SimpleNamespace(monotonic=lambda: now))
+    control = CongestionControl(documents=500, requests=None, first=10, timeout=10.0)
+    gate = SinkGate(control, rate=None, backfill_share=0.2)
+    gate._own_lateness = late = AlwaysLate()
+
+    def sent() -> Sent:
+        return Sent(now - 10.0, 1, 1, late.total(now - 10.0))
+
+    for _ in range(2):  # an answer in between begins another minute
+        for _ in range(6):
+            assert gate.note_timeout(sent()) == "late"
+            assert gate.was_late(sent())
+            now += 10.0
+        now += 50.0
+        assert gate.note_timeout(sent()) == "silent"
+        assert not gate.was_late(sent())
+        gate.note_answer(sent(), put_off=0)
 
 
 class Standstill(MemorySink):
