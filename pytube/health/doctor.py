@@ -107,7 +107,7 @@ def _examine_targets(
     for check in check_brokers(config, partitions):
         servers, dead, _ = check.finding.partition(_DEAD)
         # Workers have reported the same: then it is one fault, and has one line.
-        if not (dead and f"Kafka at {servers} can't be reached" in reported.get("Kafka", "")):
+        if not (dead and f"Kafka at {servers} can't be used" in reported.get("Kafka", "")):
             yield check
 
 

@@ -13,9 +13,9 @@ import pytest
 from pytube.cli.worker import listening, server
 from tests.helpers.chromium import Chromium
 from tests.helpers.waiting import wait_until
-from tests.integration.test_web import PAGES, TOKEN, Web, web, write
+from tests.integration.test_web import PAGES, TOKEN, Web, prepare, web, write
 
-__all__ = ["web"]
+__all__ = ["prepare", "web"]
 
 WIDTHS = (400, 1400)
 # Of all elements with text of their own, those whose contrast is below 4.5, as WCAG computes it.

@@ -309,6 +309,8 @@ def latest_renewals(conn: Conn) -> list[float]:
 class Offers:
     """An election that offers what a test puts in, as a group's leader may: at once after it took it away."""
 
+    silence = None
+
     def __init__(self) -> None:
         self.queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
         self.claims_made: list[LeaseClaim] = []
