@@ -280,6 +280,8 @@ class SessionPool(Queries):
         self._discarded_at = -math.inf
         self._closed = False
         self._is_opening = False
+        self._behind = 0
+        """Who wait while another opens a session."""
         self._failed: DatabaseUnavailable | None = None
         """Why the last session that could not be opened was not."""
         self._changed = asyncio.Event()
@@ -414,6 +416,8 @@ class SessionPool(Queries):
         server is slow: each time-out would then leave a server more to do that has too much to do already.
         """
         failed = self._failed
+        if self._behind:  # they have waited longer; a session that was just returned is theirs
+            await asyncio.sleep(0)
         while True:
             if (session := await self._take_idle(settings)) is not None:
                 return session
@@ -423,7 +427,11 @@ class SessionPool(Queries):
                 raise DatabaseUnavailable(str(self._failed))
             if not self._is_opening:
                 return await self._open_one()
-            await self._changed.wait()
+            self._behind += 1
+            try:
+                await self._changed.wait()
+            finally:
+                self._behind -= 1
 
     async def _take_idle(self, settings: Mapping[str, str] | None) -> Session | None:
         while self._idle:

@@ -44,17 +44,20 @@ class RetryQueue:
         self._order = count()
         self.keys = 0
         """How many keys wait."""
+        self._alone = 0
+        """How many of them have failed alone, and are to be sent alone."""
 
     @property
     def put_off(self) -> int:
         """How many wait, without keys that have failed alone: they hold up no others."""
-        return max(0, self.keys - len(self._failures))
+        return self.keys - self._alone
 
     def push(self, flight: Flight, keys: Sequence[Key], at: float = 0.0) -> None:
         """Send these keys together, not before `at`."""
         if keys:
             heapq.heappush(self._groups[flight.pod_class], (at, next(self._order), flight, list(keys)))
             self.keys += len(keys)
+            self._alone += self._has_failed_alone(keys)
 
     def next_at(self, pod_class: PodClass) -> float | None:
         """When the next group of the class may be sent; None when there is none."""
@@ -68,7 +71,11 @@ class RetryQueue:
             return None
         _, _, flight, keys = heapq.heappop(groups)
         self.keys -= len(keys)
+        self._alone -= self._has_failed_alone(keys)
         return flight, keys
+
+    def _has_failed_alone(self, keys: Sequence[Key]) -> bool:
+        return len(keys) == 1 and keys[0] in self._failures
 
     def fail(self, flight: Flight, keys: Sequence[Key], reason: str, now: float) -> DeadLetter | None:
         """The group failed as a whole: split it, or use up one attempt of a single key."""

@@ -4,7 +4,7 @@
 -- runs a query with its caller's rights, calls it with those too.
 -- Arguments: tube_or_tubes: joined by commas; shard: where it is one of the shards that a table is spread over, each id gets
 --   its own; op: in a session whose application_name contains "backfill" it is B; ids: none only checks the others;
---   chunk_size: ids of a pod; last: wakes workers that sleep, once all is put.
+--   chunk_size: ids of a pod; last: whether these are the last ids, for the WARNING.
 -- Result: how many pods were made. A WARNING where no attached table of a tube has the shard: with the last ids, or
 --   when the arguments are checked (no ids, and last is false), so that ids that come in pieces are warned of once.
 -- Errors: TU102 unknown tube; TU106 no shard, or a negative one; 22004 a NULL among the ids; 22023 another op than I,

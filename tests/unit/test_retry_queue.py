@@ -151,6 +151,20 @@ def test_keys_that_are_put_off_alike_go_together() -> None:
     assert queue.next_at(LIVE) == 15.0
 
 
+def test_keys_that_failed_alone_hide_no_others_that_are_put_off() -> None:
+    """They may be on their way, or have failed in an earlier term and not have come yet."""
+    queue = RetryQueue(attempts=9)
+    for key in keys(10):
+        queue.recall(key, 1)
+    queue.delay(FLIGHT, {(0, number): 5.0 for number in range(20, 30)}, now=0.0)
+    queue.fail(FLIGHT, [(0, 3)], "poison", now=0.0)
+    assert (queue.keys, queue.put_off) == (11, 10)
+    queue.pop(LIVE, 1.0)
+    assert (queue.keys, queue.put_off) == (10, 10)
+    queue.pop(LIVE, LATER)
+    assert (queue.keys, queue.put_off) == (0, 0)
+
+
 def test_a_sink_that_keeps_putting_off_is_asked_ever_more_rarely() -> None:
     queue = RetryQueue(attempts=1)
     waits = []

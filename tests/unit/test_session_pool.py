@@ -219,6 +219,30 @@ async def test_who_waits_for_a_session_that_is_not_to_be_had_fails_with_it() -> 
     assert await opener.pool.rows("SELECT 1") == [(0, "SELECT 1")]
 
 
+async def test_who_waits_behind_a_slow_opening_gets_a_session_before_its_last_user_does_again() -> None:
+    """Else one that sends a statement after the other would keep it as long as the opening lasts."""
+    opener = Opener(3)
+    await opener.pool.rows("first")
+    opener.may_open.clear()
+    ends = asyncio.Event()
+
+    async def be_busy() -> None:
+        while not ends.is_set():
+            await opener.pool.rows("again")
+
+    busy = asyncio.create_task(be_busy())
+    await asyncio.sleep(0)
+    opens, waits = Borrower(opener), Borrower(opener)
+    await turn_over()
+    assert waits.holds
+    assert not opens.holds
+    ends.set()
+    opener.may_open.set()
+    waits.let_go()
+    opens.let_go()
+    await asyncio.gather(busy, opens.task, waits.task)
+
+
 async def test_another_opens_when_the_one_who_does_is_cancelled() -> None:
     opener = Opener(2)
     opener.may_open.clear()
