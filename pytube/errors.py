@@ -144,7 +144,7 @@ class PredicateRefused(UsageError):
 
 
 class InvalidShard(UsageError):
-    """There can be no such shard, or it belongs to another table.
+    """There can be no such shard, it belongs to another table, or the id belongs to another one.
 
     Remedy: `pytube tube list` shows the shards.
     """

@@ -15,7 +15,6 @@ import socket
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import sql
@@ -193,43 +192,26 @@ async def connect_async(
     `prepare_threshold=None` never prepares a statement; `settings`: more settings of the session.
     """
     conninfo = connection_string(dsn)
-    turn = _turn(conninfo)
     try:
         while True:
-            async with turn:
-                connection = await Connection.connect(
-                    await _resolved(conninfo), autocommit=True, prepare_threshold=prepare_threshold
+            connection = await Connection.connect(
+                await _resolved(conninfo), autocommit=True, prepare_threshold=prepare_threshold
+            )
+            try:
+                only_of = _own_pid(connection, conninfo)
+                setting = session_settings(
+                    application_name, schema, also, lock_timeout, settings, only_of=only_of
                 )
-                try:
-                    only_of = _own_pid(connection, conninfo)
-                    setting = session_settings(
-                        application_name, schema, also, lock_timeout, settings, only_of=only_of
-                    )
-                    if await wait_for_answer(connection, SETUP_LIMIT, _has_row(connection, setting)):
-                        return connection
-                    where = pooler.address(connection)
-                except BaseException:
-                    await connection.close()
-                    raise
+                if await wait_for_answer(connection, SETUP_LIMIT, _has_row(connection, setting)):
+                    return connection
+                where = pooler.address(connection)
+            except BaseException:
+                await connection.close()
+                raise
             await connection.close()  # as in `connect_sync`
             await in_thread(pooler.prove, conninfo, where)
     except psycopg.Error as error:
         raise _refused(error, conninfo) from None
-
-
-_OPENING = 8
-"""Sessions that a process opens with one server at the same time: more than with one database. With dozens of
-databases of one server, all at once would take it longer than the time limit, and again at each next try."""
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], asyncio.Semaphore]]
-_turns = WeakKeyDictionary()
-
-
-def _turn(conninfo: str) -> asyncio.Semaphore:
-    """Shared by all tasks that open a session with the same server."""
-    given = conninfo_to_dict(conninfo)
-    server = given.get("host"), given.get("hostaddr"), given.get("port"), given.get("service")
-    of_loop = _turns.setdefault(asyncio.get_running_loop(), {})
-    return of_loop.setdefault(server, asyncio.Semaphore(_OPENING))
 
 
 async def _resolved(conninfo: str) -> str:

@@ -15,10 +15,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, nullcontext, suppress
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from psycopg.conninfo import conninfo_to_dict
 
 from pytube import clock
 from pytube.config import PostgresConfig
@@ -56,6 +59,21 @@ _STEADY = 10.0
 """Seconds after which a session counts as having worked."""
 _IDLE = 60.0
 """Seconds after which an unused session of the pool is closed."""
+
+_RENEWALS = "renewals"
+_OPENING = 8
+"""Sessions that a process opens with one server at the same time. With dozens of databases of one server, all
+at once would take it longer than the time limit, and again at each next try."""
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], asyncio.Semaphore]]
+_turns = WeakKeyDictionary()
+
+
+def _turn(dsn: str) -> asyncio.Semaphore:
+    """Shared by all tasks that open a session with the same server."""
+    given = conninfo_to_dict(dsn)
+    server = given.get("host"), given.get("hostaddr"), given.get("port"), given.get("service")
+    of_loop = _turns.setdefault(asyncio.get_running_loop(), {})
+    return of_loop.setdefault(server, asyncio.Semaphore(_OPENING))
 
 
 class Database:
@@ -143,10 +161,13 @@ class Database:
     async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
         dsn = self._postgres.only_dsn.get_secret_value()
         schema = self._postgres.schema_name
+        # What holds terms waits for nobody.
+        turn = nullcontext() if purpose.startswith(_RENEWALS) else _turn(dsn)
         try:
-            session = await Session.open(
-                dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
-            )
+            async with turn:
+                session = await Session.open(
+                    dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
+                )
         except PooledSession as error:
             # The error reports a failure at the start; from here on, Postgres has been reached before.
             if self._incarnation is not None and is_news(self._told, "session_refused", str(error)):
@@ -181,7 +202,7 @@ class Database:
     async def run(self) -> None:
         """Renew terms, listen and settle until cancelled."""
         await first_to_end(
-            self._keep("renewals", min(self._postgres.answer_timeout, self._receive_deadline), self._renew),
+            self._keep(_RENEWALS, min(self._postgres.answer_timeout, self._receive_deadline), self._renew),
             self._keep("listener", self._postgres.answer_timeout, self._listen),
             self._settle(),
         )

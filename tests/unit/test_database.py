@@ -572,3 +572,28 @@ async def test_it_ends_though_a_session_is_lost_as_it_is_asked_to(
     assert running.cancelled()
     assert sorted(server.opened) == ["pytube listener", "pytube renewals"], "two sessions of its own"
     assert server.closed == 2
+
+
+async def test_eight_sessions_are_opened_with_a_server_at_the_same_time_and_renewals_wait_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server, gate = Server(monkeypatch), asyncio.Event()
+    unhindered = Session.open
+    asked: list[str] = []
+
+    async def open_session(dsn: str, schema: str, name: str, **options: Any) -> Session:
+        asked.append(name)
+        if name != "pytube renewals":
+            await gate.wait()
+        return await unhindered(dsn, schema, name, **options)
+
+    monkeypatch.setattr(Session, "open", open_session)
+    databases = [make_database() for _ in range(10)]
+    opening = [asyncio.create_task(one.open_session("filling")) for one in databases]
+    await wait_until_async(lambda: len(asked) == 8, what="eight are asked for")
+    session = await databases[9].open_session("renewals")
+    assert asked[8:] == ["pytube renewals"]
+    gate.set()
+    await asyncio.gather(*opening)
+    assert len(server.opened) == 11
+    await session.close()

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, cast
 
-import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from psycopg.conninfo import conninfo_to_dict
 
-from pytube.db.connect import Connection, connect_async
 from pytube.db.session import Session, SessionPool, Use
 from pytube.errors import DatabaseUnavailable, StatementFailed
 
@@ -622,28 +618,3 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-
-
-# --- the sessions of many databases ------------------------------------------------------------------
-
-
-async def test_few_sessions_are_opened_with_one_server_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The databases of one server: all at once would take it longer than the time limit."""
-    opening: Counter[str] = Counter()
-    go = asyncio.Event()
-
-    async def connect(conninfo: str, **_: object) -> None:
-        port = str(conninfo_to_dict(conninfo)["port"])
-        opening[port] += 1
-        await go.wait()
-        raise psycopg.OperationalError("nobody answers")
-
-    monkeypatch.setattr(Connection, "connect", connect)
-    dsns = [f"host=127.0.0.1 port={port} dbname=d{n}" for port in (1, 2) for n in range(20)]
-    tries = [asyncio.create_task(connect_async(dsn)) for dsn in dsns]
-    await turn_over()
-    assert opening == {"1": 8, "2": 8}
-    go.set()
-    answers = await asyncio.gather(*tries, return_exceptions=True)
-    assert all(isinstance(answer, DatabaseUnavailable) for answer in answers)
-    assert opening == {"1": 20, "2": 20}
