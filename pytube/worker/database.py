@@ -60,7 +60,6 @@ _STEADY = 10.0
 _IDLE = 60.0
 """Seconds after which an unused session of the pool is closed."""
 
-_RENEWALS = "renewals"
 _OPENING = 8
 """Sessions that a process opens with one server at the same time. With dozens of databases of one server, all
 at once would take it longer than the time limit, and again at each next try."""
@@ -161,8 +160,7 @@ class Database:
     async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
         dsn = self._postgres.only_dsn.get_secret_value()
         schema = self._postgres.schema_name
-        # What holds terms waits for nobody.
-        turn = nullcontext() if purpose.startswith(_RENEWALS) else _turn(dsn)
+        turn = nullcontext() if purpose.startswith("renewals") else _turn(dsn)  # terms rest on those
         try:
             async with turn:
                 session = await Session.open(
@@ -202,7 +200,7 @@ class Database:
     async def run(self) -> None:
         """Renew terms, listen and settle until cancelled."""
         await first_to_end(
-            self._keep(_RENEWALS, min(self._postgres.answer_timeout, self._receive_deadline), self._renew),
+            self._keep("renewals", min(self._postgres.answer_timeout, self._receive_deadline), self._renew),
             self._keep("listener", self._postgres.answer_timeout, self._listen),
             self._settle(),
         )
