@@ -55,20 +55,21 @@ _DENIED = re.compile(r"permission denied for (?P<kind>schema|function|[a-z ]*(?:
 
 def about(error: psycopg.Error, tables: Sequence[tuple[str, str]] = ()) -> Mapping[str, Any]:
     """The arguments of `GRANTS` for a refusal; `tables`: known to be read, as schema and name."""
-    found = _DENIED.fullmatch(error.diag.message_primary or "")
+    kind, name = _denied(error)
     return {
-        "kind": _kind_of(error),
-        "name": "" if found is None else found["name"],
+        "kind": kind,
+        "name": name,
         "schemas": [schema for schema, _ in tables],
         "tables": [table for _, table in tables],
     }
 
 
-def _kind_of(error: psycopg.Error) -> str:
-    """The kind of the refused object; empty if unknown."""
+def _denied(error: psycopg.Error) -> tuple[str, str]:
+    """The kind and the name of the refused object; both empty if unknown."""
     found = _DENIED.fullmatch(error.diag.message_primary or "")
-    kind = "" if found is None else found["kind"]
-    return kind if kind in ("schema", "function", "") else "table"
+    if found is None:
+        return "", ""
+    return found["kind"] if found["kind"] in ("schema", "function") else "table", found["name"]
 
 
 def how_to_let_read(error: psycopg.Error, role: str, rows: Sequence[Sequence[Any]] = ()) -> str:
@@ -78,7 +79,7 @@ def how_to_let_read(error: psycopg.Error, role: str, rows: Sequence[Sequence[Any
         return f"as a superuser, run: ALTER ROLE {quoted} BYPASSRLS"
     if rows:
         return f"as the owner, run: {'; '.join(str(grant) for (grant,) in rows)}"
-    if _kind_of(error) == "function":
+    if _denied(error)[0] == "function":
         return f"grant {role} EXECUTE on the function of this name that the query calls"
     return (
         f"grant {role} SELECT on all that the query reads, and USAGE on the schemas; where row-level "

@@ -229,13 +229,9 @@ def unreachable(clusters: Iterable[KafkaCluster]) -> list[dict[str, Any]]:
     for cluster in clusters:
         if cluster.reason is not None:
             for tube, use in cluster.uses:
-                down[tube, use, cluster.bootstrap_servers] = {
-                    "tube": tube,
-                    "use": use,
-                    "bootstrap_servers": cluster.bootstrap_servers,
-                    "reason": cluster.reason,
-                    "seconds": cluster.down_for,
-                }
+                down[tube, use, cluster.bootstrap_servers] = _problem(
+                    tube, use, cluster, cluster.reason, cluster.down_for
+                )
     return list(down.values())
 
 
@@ -245,18 +241,23 @@ def silent_groups(
     """For each queue whose election was silent for `patience` seconds, the cluster, if that answers."""
     now = time.monotonic()
     return [
-        {
-            "tube": tube,
-            "use": use,
-            "bootstrap_servers": cluster.bootstrap_servers,
-            "reason": silences[tube].reason,
-            "seconds": silences[tube].seconds,
-        }
+        _problem(tube, use, cluster, silences[tube].reason, silences[tube].seconds)
         for cluster in clusters
         if cluster.reason is None and now - cluster.back_at > patience
         for tube, use in cluster.uses
         if use == "election" and tube in silences and silences[tube].seconds > patience
     ]
+
+
+def _problem(tube: str, use: Use, cluster: KafkaCluster, reason: str, seconds: float) -> dict[str, Any]:
+    """One, as `tube_kafka_report` takes it."""
+    return {
+        "tube": tube,
+        "use": use,
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "reason": reason,
+        "seconds": seconds,
+    }
 
 
 def _json(down: Sequence[Mapping[str, Any]]) -> str:

@@ -41,8 +41,7 @@ class Upgrade:
         self._call(
             "initdb", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-data-checksums"
         )
-        programs = (str(server.bin("postgres").parent) for server in (self.old, self.new))
-        old, new = programs
+        old, new = (str(server.bin("postgres").parent) for server in (self.old, self.new))
         self._call(
             "pg_upgrade",
             "-b",
@@ -109,7 +108,7 @@ def test_what_waits_is_kept_and_capture_goes_on(upgrade: Upgrade) -> None:
 def test_what_was_not_captured_before_is_still_to_be_resent(
     postgres: Postgres, dsn: str, conn: Conn, moves: bool
 ) -> None:
-    """A table has got another owner, who has not agreed yet; so no function of theirs is there."""
+    """A table has a new owner, who has not agreed yet, so there is no function of theirs."""
     set_up(conn)
     with roles(dsn, "an_heir") as admin:
         admin.execute(f"ALTER TABLE {TABLE} OWNER TO an_heir".encode())

@@ -126,7 +126,7 @@ class Arena:
     def restart_damaged_broker(self) -> bool:
         """Do what an operator would, whom `status` tells that the broker serves no group; whether it was so.
 
-        Kafka 4.1.2 was so after one of forty kills within transactions, with nothing of ours near.
+        Kafka 4.1.2 did this after one of forty kills within transactions, in a program without pytube.
         """
         damages = self.kafka.log.read_text(errors="replace").count(_DAMAGED)
         if damages == self._damages:
