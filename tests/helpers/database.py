@@ -36,6 +36,10 @@ SETTINGS = {
     # that runs for two milliseconds. All tests are of empty or small tables.
     "jit": "off",
 }
+SETTINGS_OF: Mapping[Version, Mapping[str, str]] = {
+    # The kernel copies the files of a new database: a fifth of the time less.
+    18: {"file_copy_method": "clone"},
+}
 INSTALLED = "installed"
 """The template that has our SQL."""
 SHARED = "PYTUBE_TEST_DATA"
@@ -48,11 +52,14 @@ Prepare = Callable[[str], None]
 
 
 def preparing(prepared: Prepare, fixture: str = "db") -> Any:
-    """A file's `prepare`: databases of tests that ask for `fixture` begin with what `prepared` makes."""
+    """A file's `prepare`: databases of tests that ask for `fixture` begin with what `prepared` makes.
+
+    Those of others begin as its folder says.
+    """
 
     @pytest.fixture
-    def prepare(request: pytest.FixtureRequest) -> Prepare | None:
-        return prepared if fixture in request.fixturenames else None
+    def prepare(request: pytest.FixtureRequest, prepare: Prepare | None) -> Prepare | None:
+        return prepared if fixture in request.fixturenames else prepare
 
     return prepare
 
@@ -68,7 +75,7 @@ class TestServer:
     def __init__(self, version: Version, settings: Mapping[str, str] | None = None) -> None:
         self._stack = ExitStack()
         folder = self._stack.enter_context(server_folder())
-        settings = {**SETTINGS, **(settings or {})}
+        settings = {**SETTINGS, **SETTINGS_OF.get(version, {}), **(settings or {})}
         self.postgres = Postgres(folder, version, settings=settings)
         self._templates = {INSTALLED} if _take_shared_data(self.postgres, version) else set()
         self.postgres.start()
@@ -170,8 +177,19 @@ def _make_data(version: Version, target: Path) -> None:
         with psycopg.connect(server.dsn(), autocommit=True) as session:
             session.execute(f"CREATE DATABASE {INSTALLED} TEMPLATE template0")
         psql_file(server, server.dsn(INSTALLED), INSTALL_SQL)
+        _shrink_catalogs(server.dsn(INSTALLED))
         server.stop()
         (folder / "data").rename(target)
+
+
+def _shrink_catalogs(dsn: str) -> None:
+    """Leave no dead rows in the catalogs, and no maps of their free space: each copy would have them."""
+    with psycopg.connect(dsn, autocommit=True) as session:
+        catalogs = session.execute(
+            "SELECT oid::regclass::text FROM pg_class"
+            " WHERE relnamespace = 'pg_catalog'::regnamespace AND relkind = 'r' AND NOT relisshared"
+        ).fetchall()
+        session.execute(f"VACUUM FULL {', '.join(name for (name,) in catalogs)}".encode())
 
 
 @functools.cache

@@ -26,7 +26,11 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 ROOT = Path(__file__).resolve().parents[2]
-PRELOADED = ("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed")
+PRELOADED = (
+    *("pytube.cli.program", "pytube.cli.worker", "pytube.worker", "tests.helpers.armed"),
+    # What most workers import when they need it.
+    *("pytube.election.neli", "pytube.sinks.callable", "pytube.sinks.jsonl"),
+)
 _LARGEST = 1 << 18
 """Bytes of a request: an environment, mostly."""
 
@@ -261,7 +265,29 @@ def _run(request: dict[str, Any], outputs: list[int]) -> None:
     sys.argv[1:] = request["arguments"]
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        _end(ended.code)
+        raise
+    _end(None)
+
+
+def _end(code: object) -> None:
+    """End as Python does, without taking all modules apart: that copies their memory, for 28 ms of CPU.
+
+    It returns where Python has more to say: an exit with a text, or an output that nobody reads any more.
+    """
+    if not isinstance(code, int | None):
+        return
+    threading._shutdown()  # type: ignore[attr-defined] # it waits for threads
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return
+    os._exit(code or 0)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,9 @@ from pytube.testing import batch, trial
 from pytube.transforms import Change
 from pytube.verify import Explanation, explain, verify
 from pytube.verify.report import Report
+from tests.helpers.capture import open_session
 from tests.helpers.cli import run
+from tests.helpers.database import preparing
 from tests.helpers.terms import Conn
 from tests.helpers.waiting import wait_until_async
 
@@ -58,11 +60,18 @@ def configured(dsn: str, parts: Collection[str] | None = PARTS, function: str | 
     )
 
 
+def attached_goods(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists('t')")
+        conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
+
+
+prepare = preparing(attached_goods, "goods")
+
+
 @pytest.fixture
 def goods(conn: Conn) -> Conn:
-    conn.execute("SELECT tube_ensure_exists('t')")
-    conn.execute("CREATE TABLE public.goods (id bigint PRIMARY KEY, n int)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.goods', 0)")
     return conn
 
 

@@ -19,7 +19,8 @@ from pytube.model import OK, Batch, Id, Result
 from pytube.sources import queries
 from pytube.worker import Worker, database
 from tests.conftest import Connect
-from tests.helpers.capture import let_writers_notify
+from tests.helpers.capture import let_writers_notify, open_session
+from tests.helpers.database import preparing
 from tests.integration.test_worker_faults import Conn, Running
 
 TUBES = [f"t{number:02}" for number in range(12)]
@@ -125,6 +126,14 @@ def is_asleep(worker: Worker) -> bool:
     return bool(terms) and all(term.sleeps for term in terms)
 
 
+def all_tubes(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        make_tubes(conn, *TUBES)
+
+
+prepare = preparing(all_tubes, "served")
+
+
 @pytest.fixture
 def waking(conn: Conn) -> Conn:
     """A session to a database whose writers wake workers."""
@@ -132,18 +141,23 @@ def waking(conn: Conn) -> Conn:
     return conn
 
 
-async def test_many_tubes_need_few_sessions(dsn: str, waking: Conn, tmp_path: Path) -> None:
-    make_tubes(waking, *TUBES)
+@pytest.fixture
+def served(waking: Conn) -> Conn:
+    """As `waking`, where all tubes are there."""
+    return waking
+
+
+async def test_many_tubes_need_few_sessions(dsn: str, served: Conn, tmp_path: Path) -> None:
     most = 0
 
     def counted() -> bool:
         nonlocal most
-        most = max(most, len(sessions(waking)))
+        most = max(most, len(sessions(served)))
         return True
 
     async with running(tmp_path, dsn, *TUBES) as run:
         await run.until("all sleep", lambda: counted() and is_asleep(run.worker))
-        expected = insert(waking, 1, 100, *TUBES)
+        expected = insert(served, 1, 100, *TUBES)
         await run.until("all is taken", lambda: counted() and all(taken[tube] == expected for tube in TUBES))
         await run.until("all sleep again", lambda: counted() and is_asleep(run.worker))
         assert 2 < most <= MOST_SESSIONS
@@ -218,44 +232,42 @@ def is_settled(worker: Worker, conn: Conn) -> bool:
     return settled is not None and row == (settled.seq,)
 
 
-async def test_a_tube_that_is_made_again_disturbs_no_other(dsn: str, waking: Conn, tmp_path: Path) -> None:
+async def test_a_tube_that_is_made_again_disturbs_no_other(dsn: str, served: Conn, tmp_path: Path) -> None:
     gone, *others = TUBES
-    make_tubes(waking, *TUBES)
     async with asleep(tmp_path, dsn, *TUBES) as run:
-        before = {partition: term for partition, term in leaders(waking).items() if partition[0] != gone}
-        waking.execute(f"SELECT tube_ensure_absent('{gone}')".encode())
-        expected = insert(waking, 1, 100, *others)
+        before = {partition: term for partition, term in leaders(served).items() if partition[0] != gone}
+        served.execute(f"SELECT tube_ensure_absent('{gone}')".encode())
+        expected = insert(served, 1, 100, *others)
         await run.until("the others deliver", lambda: all(taken[tube] == expected for tube in others))
         await run.until("it is left", lambda: not run.worker.leads(gone))
-        make_tubes(waking, gone)
-        back = insert(waking, 7, 9, gone)
+        make_tubes(served, gone)
+        back = insert(served, 7, 9, gone)
         await run.until("it is served again", lambda: taken[gone] == back)
-        after = leaders(waking)
+        after = leaders(served)
         assert {partition: after[partition] for partition in before} == before
         assert {event.tube for event in run.of(LeaderRevoked)} <= {gone}
 
 
 async def test_a_lock_on_one_tube_holds_up_no_other(
-    dsn: str, waking: Conn, connect: Connect, tmp_path: Path
+    dsn: str, served: Conn, connect: Connect, tmp_path: Path
 ) -> None:
     """Each of its partitions keeps one session of the pool waiting, and there are more."""
     locked, *others = TUBES
-    make_tubes(waking, *TUBES)
     # On a busy machine no session is to give up waiting, and no term to lapse, before all others delivered.
     async with asleep(tmp_path, dsn, *TUBES, postgres="answer_timeout = 100.0") as run:
-        before = leaders(waking)
+        before = leaders(served)
         with connect(autocommit=False) as admin:
             admin.execute(f"LOCK TABLE tube.{locked} IN ACCESS EXCLUSIVE MODE".encode())
-            wake(waking, locked)
-            await run.until("its partitions wait", lambda: waiting(waking) == PARTITIONS)
-            renewed = latest_renewals(waking)
-            expected = insert(waking, 1, 100, *others)
+            wake(served, locked)
+            await run.until("its partitions wait", lambda: waiting(served) == PARTITIONS)
+            renewed = latest_renewals(served)
+            expected = insert(served, 1, 100, *others)
             await run.until("the others deliver", lambda: all(taken[tube] == expected for tube in others))
-            await run.until("all terms are renewed", lambda: min(latest_renewals(waking)) > max(renewed))
-            assert waiting(waking) == PARTITIONS
-        back = insert(waking, 1, 10, locked)
+            await run.until("all terms are renewed", lambda: min(latest_renewals(served)) > max(renewed))
+            assert waiting(served) == PARTITIONS
+        back = insert(served, 1, 10, locked)
         await run.until("it delivers", lambda: taken[locked] == back)
-        assert leaders(waking) == before
+        assert leaders(served) == before
         assert run.told(TrustLapsed) == 0
 
 

@@ -12,6 +12,7 @@ from tests.helpers.capture import (
     attach,
     make_item,
     make_tube,
+    open_session,
     ops,
     pods,
     scalar,
@@ -20,6 +21,7 @@ from tests.helpers.capture import (
     triggers,
     unfollow,
 )
+from tests.helpers.database import preparing
 from tests.isolation.conftest import NewSession
 
 TREE = """
@@ -32,12 +34,19 @@ SYNC = "SELECT tube_sync()"
 ATTACH_TUBE = "SELECT tube_table_ensure_attached(%s, %s, 0)"
 
 
+def attached_log(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute(TREE.encode())
+        make_tube(conn)
+        attach(conn, "public.log")
+
+
+prepare = preparing(attached_log, "tree")
+
+
 @pytest.fixture
 def tree(conn: Conn) -> Conn:
     """A session; `log` is attached, with a partition."""
-    conn.execute(TREE.encode())
-    make_tube(conn)
-    attach(conn, "public.log")
     return conn
 
 

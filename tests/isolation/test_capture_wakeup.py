@@ -5,14 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import Connect
-from tests.helpers.capture import TABLE, TUBE, Conn, scalar, set_up
+from tests.helpers.capture import TABLE, TUBE, Conn, open_session, scalar, set_up
+from tests.helpers.database import preparing
 from tests.isolation.conftest import NewSession
+
+
+def attached_item(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn, shard=0, shards=16)
+
+
+prepare = preparing(attached_item, "sleeper")
 
 
 @pytest.fixture
 def sleeper(conn: Conn) -> Conn:
     """A session that hears what writers notify; partitions 0 and 2 of 4 sleep."""
-    set_up(conn, shard=0, shards=16)
     conn.execute(f"ALTER DATABASE \"{conn.info.dbname}\" SET pytube.wake = 'on'")
     conn.execute("INSERT INTO tube_sleeper VALUES (%s, 0, 4), (%s, 2, 4)", (TUBE, TUBE))
     conn.execute(f'LISTEN "{scalar(conn, "SELECT tube_channel(%s)", (TUBE,))}"')

@@ -19,15 +19,14 @@ from tests.helpers.capture import (
     set_up,
     take,
 )
+from tests.helpers.database import preparing
 from tests.sql.attackers import MALLORY, World
 
 pytestmark = [pytest.mark.every_server, pytest.mark.each_value]
 
 
-@pytest.fixture
-def db(any_dsn: str) -> Iterator[Conn]:
-    """A session on each version, with a tube, an attached table, and one in two parts."""
-    with open_session(any_dsn) as conn:
+def item_and_log(dsn: str) -> None:
+    with open_session(dsn) as conn:
         set_up(conn)
         conn.execute(
             "CREATE TABLE public.log (id bigint PRIMARY KEY, value text) PARTITION BY RANGE (id);"
@@ -35,6 +34,15 @@ def db(any_dsn: str) -> Iterator[Conn]:
             "CREATE TABLE public.log_1 PARTITION OF public.log FOR VALUES FROM (100) TO (200)"
         )
         attach(conn, "public.log", 1)
+
+
+prepare = preparing(item_and_log)
+
+
+@pytest.fixture
+def db(any_dsn: str) -> Iterator[Conn]:
+    """A session on each version, with a tube, an attached table, and one in two parts."""
+    with open_session(any_dsn) as conn:
         yield conn
 
 

@@ -4,29 +4,40 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.capture import Conn, scalar
+from tests.helpers.capture import Conn, open_session, scalar
+from tests.helpers.database import preparing
+
+
+def attached_items(dsn: str) -> None:
+    """A table of 3000 rows in partitions, one of which is partitioned again, over four shards of a tube."""
+    with open_session(dsn) as conn:
+        conn.execute(
+            "CREATE TABLE public.items (id bigint, n int, PRIMARY KEY (id, n)) PARTITION BY RANGE (n)"
+        )
+        conn.execute("CREATE TABLE public.items_low PARTITION OF items FOR VALUES FROM (0) TO (1000)")
+        conn.execute(
+            "CREATE TABLE public.items_mid PARTITION OF items FOR VALUES FROM (1000) TO (2000)"
+            " PARTITION BY HASH (id)"
+        )
+        for rest in (0, 1):
+            conn.execute(
+                f"CREATE TABLE public.items_mid_{rest} PARTITION OF items_mid"
+                f" FOR VALUES WITH (MODULUS 2, REMAINDER {rest})"
+            )
+        conn.execute("CREATE TABLE public.items_rest PARTITION OF items DEFAULT")
+        conn.execute("SELECT tube_ensure_exists('t', 3)")
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', shard => 1, shards => 4)")
+        # n does not run with the ids.
+        conn.execute("INSERT INTO items SELECT g, (g * 7) % 3000 FROM generate_series(1, 3000) AS g")
+        conn.execute("DELETE FROM t")
+
+
+prepare = preparing(attached_items, "items")
 
 
 @pytest.fixture
 def items(conn: Conn) -> Conn:
-    """A table of 3000 rows in partitions, one of which is partitioned again, over four shards of a tube."""
-    conn.execute("CREATE TABLE public.items (id bigint, n int, PRIMARY KEY (id, n)) PARTITION BY RANGE (n)")
-    conn.execute("CREATE TABLE public.items_low PARTITION OF items FOR VALUES FROM (0) TO (1000)")
-    conn.execute(
-        "CREATE TABLE public.items_mid PARTITION OF items FOR VALUES FROM (1000) TO (2000)"
-        " PARTITION BY HASH (id)"
-    )
-    for rest in (0, 1):
-        conn.execute(
-            f"CREATE TABLE public.items_mid_{rest} PARTITION OF items_mid"
-            f" FOR VALUES WITH (MODULUS 2, REMAINDER {rest})"
-        )
-    conn.execute("CREATE TABLE public.items_rest PARTITION OF items DEFAULT")
-    conn.execute("SELECT tube_ensure_exists('t', 3)")
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.items', shard => 1, shards => 4)")
-    # n does not run with the ids.
-    conn.execute("INSERT INTO items SELECT g, (g * 7) % 3000 FROM generate_series(1, 3000) AS g")
-    conn.execute("DELETE FROM t")
+    """A session with what `attached_items` makes."""
     return conn
 
 

@@ -8,6 +8,8 @@ import psycopg
 import pytest
 
 from tests.conftest import Connect
+from tests.helpers.capture import open_session
+from tests.helpers.database import preparing
 
 Conn = psycopg.Connection[Any]
 
@@ -161,16 +163,23 @@ def test_a_stream_purges_what_it_has_read(conn: Conn) -> None:
 # --- backfills in ranges ----------------------------------------------------------------------------
 
 
+def attached_rows(dsn: str) -> None:
+    with open_session(dsn) as conn:
+        conn.execute("SELECT tube_ensure_exists('t', 2)")
+        conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY, at timestamptz)")
+        conn.execute(
+            "INSERT INTO public.x SELECT g, CASE WHEN g % 10 > 0 THEN now() - g * interval '1 s' END"
+            " FROM generate_series(1, 1000) AS g"
+        )
+        conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 3, 4)")
+
+
+prepare = preparing(attached_rows, "backfill")
+
+
 @pytest.fixture
 def backfill(conn: Conn) -> int:
     """One of a table of 1000 rows over 4 shards, taken by `conn`."""
-    conn.execute("SELECT tube_ensure_exists('t', 2)")
-    conn.execute("CREATE TABLE public.x (id bigint PRIMARY KEY, at timestamptz)")
-    conn.execute(
-        "INSERT INTO public.x SELECT g, CASE WHEN g % 10 > 0 THEN now() - g * interval '1 s' END"
-        " FROM generate_series(1, 1000) AS g"
-    )
-    conn.execute("SELECT tube_table_ensure_attached('t', 'public.x', 3, 4)")
     row = conn.execute("SELECT tube_backfill_create('t', 'public.x', 'at')").fetchone()
     assert row is not None
     conn.execute("SELECT tube_backfill_lock(%s)", row)
