@@ -7,10 +7,9 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 import psycopg
@@ -31,25 +30,29 @@ PREVIEW = 5
 """Rows that a command shows before it asks about them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+ASKED: Final = "pytube.cli.asked"
+"""Where the context of click has `Asked`, once the databases are known."""
+
+
+class Asked(NamedTuple):
     """Which command was called, and on which databases it works: for the sentence of a failure."""
 
     command: Sequence[str]
     """As `["tube", "create"]`."""
     databases: Sequence[Database]
 
-    @classmethod
-    def note(cls, databases: Sequence[Database]) -> None:
-        """Keep it where `of` finds it."""
-        context = click.get_current_context()
-        context.meta[cls.__name__] = cls(context.command_path.split()[1:], databases)
 
-    @classmethod
-    def of(cls, context: click.Context) -> Asked | None:
-        """The command that was called; None before its databases were known."""
-        found = context.meta.get(cls.__name__)
-        return found if isinstance(found, cls) else None
+def note_asked(databases: Sequence[Database]) -> None:
+    """Keep which command was called."""
+    context = click.get_current_context()
+    context.meta[ASKED] = Asked(context.command_path.split()[1:], databases)
+
+
+class Session(NamedTuple):
+    """A session, and the schema of pytube's SQL: for a command's `opens`."""
+
+    connection: psycopg.Connection
+    schema: str
 
 
 def database_options(
@@ -104,7 +107,7 @@ def database_options(
             if dsn is None and unless is not None and options[unless] and not settings.has_file:
                 dsn = ""
             databases = databases_of(settings, dsn, schema, host)
-            Asked.note(databases)
+            note_asked(databases)
             if several:
                 return command(*arguments, databases=databases, **options)
             if len(databases) > 1:

@@ -16,6 +16,7 @@ from pytube.admin import Parking, Seen
 from pytube.cli.context import (
     PREVIEW,
     Duration,
+    Session,
     confirm_rows,
     database_options,
     key_argument,
@@ -76,9 +77,9 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
 )
 @click.option("--reason", metavar="TEXT", help="Reason; `pytube status` shows it.")
 @seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait until nothing is in flight.")
-@database_options()
+@database_options(opens=Session)
 def pause(
-    database: Database,
+    at: Session,
     name: str,
     partition: int | None,
     lasts: timedelta | None,
@@ -91,11 +92,10 @@ def pause(
     workers that restart or take over respect it. Writers continue, and the backlog grows. Exits with 1 if
     something is still in flight after --drain seconds.
     """
-    with database.connect() as connection:
-        admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
-        if not wants_json():
-            click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
-        left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
+    admin.pause(at.connection, name, at.schema, partition=partition, lasts=lasts, reason=reason)
+    if not wants_json():
+        click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
+    left = admin.wait_until_halted(at.connection, name, at.schema, partition=partition, timeout=wait)
     if wants_json():
         print_json(
             {
@@ -119,12 +119,11 @@ def pause(
 @click.command()
 @tube_argument()
 @partition_option
-@database_options()
-def resume(database: Database, name: str, partition: int | None) -> None:
+@database_options(opens=Session)
+def resume(at: Session, name: str, partition: int | None) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
-    with database.connect() as connection:
-        ended = admin.resume(connection, name, database.schema, partition=partition)
-        left = admin.pauses_of(connection, name, database.schema, partition=partition)
+    ended = admin.resume(at.connection, name, at.schema, partition=partition)
+    left = admin.pauses_of(at.connection, name, at.schema, partition=partition)
     text = f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
     still = [{"partition": one.partition, "reason": one.reason} for one in left]
     value = {"tube": name, "partition": partition, "resumed": bool(ended), "still_paused": still}
@@ -142,11 +141,10 @@ def _what(name: str, partition: int | None) -> str:
 @click.command()
 @tube_argument(is_required=False)
 @limit_option
-@database_options()
-def audit(database: Database, name: str | None, limit: int) -> None:
+@database_options(opens=Session)
+def audit(at: Session, name: str | None, limit: int) -> None:
     """List what operators did, newest first; dropped tubes included."""
-    with database.connect() as connection:
-        rows = admin.audit(connection, database.schema, name, and_some(limit))
+    rows = admin.audit(at.connection, at.schema, name, and_some(limit))
     table: Table = {
         "when": "done_at",
         "who": "done_by",
@@ -195,11 +193,10 @@ _WHICH = options(
 @park.command("list")
 @_WHICH
 @limit_option
-@database_options()
-def list_(database: Database, limit: int, **which: Any) -> None:
+@database_options(opens=Session)
+def list_(at: Session, limit: int, **which: Any) -> None:
     """List parked documents with their errors."""
-    with database.connect() as connection:
-        rows = admin.list_parked(connection, Parking(**which), database.schema, and_some(limit))
+    rows = admin.list_parked(at.connection, Parking(**which), at.schema, and_some(limit))
     print_table(_TABLE, rows, "nothing is parked", limit=limit)
 
 
@@ -207,24 +204,23 @@ def list_(database: Database, limit: int, **which: Any) -> None:
 @tube_argument()
 @key_argument()
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
-@database_options()
-def show(database: Database, name: str, key: str, shard: int | None) -> None:
+@database_options(opens=Session)
+def show(at: Session, name: str, key: str, shard: int | None) -> None:
     """Show a parked document: full error, and body if it was kept."""
-    with database.connect() as connection:
-        rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
-        if not rows:
-            raise UsageError(
-                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` lists parked keys"
-            )
-        if len(rows) > 1:
-            raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
-        text: str | None = None
-        try:
-            document = admin.parked_document(connection, rows[0].park_id, database.schema)
-            text = None if document is None else document.decode(errors="backslashreplace")
-            missing = "not kept"
-        except UsageError:
-            missing = "not shown: only tube_admin may see it"
+    rows = admin.list_parked(at.connection, Parking(name, shard, key), at.schema, 2)
+    if not rows:
+        raise UsageError(
+            f"the key {key!r} of tube {name!r} is not parked; `pytube park list` lists parked keys"
+        )
+    if len(rows) > 1:
+        raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
+    text: str | None = None
+    try:
+        document = admin.parked_document(at.connection, rows[0].park_id, at.schema)
+        text = None if document is None else document.decode(errors="backslashreplace")
+        missing = "not kept"
+    except UsageError:
+        missing = "not shown: only tube_admin may see it"
     table: Table = {**_TABLE, "document": lambda _: missing if text is None else text}
     print_fields(table, rows[0], asdict(rows[0]) | {"document": text})
 
@@ -232,23 +228,23 @@ def show(database: Database, name: str, key: str, shard: int | None) -> None:
 @park.command()
 @_WHICH
 @yes_option
-@database_options()
-def retry(database: Database, yes: bool, **which: Any) -> None:
+@database_options(opens=Session)
+def retry(at: Session, yes: bool, **which: Any) -> None:
     """Resend parked documents."""
-    _act(database, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes)
+    _act(at, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes)
 
 
 @park.command()
 @_WHICH
 @yes_option
-@database_options()
-def discard(database: Database, yes: bool, **which: Any) -> None:
+@database_options(opens=Session)
+def discard(at: Session, yes: bool, **which: Any) -> None:
     """Discard parked documents; the sink does not change."""
-    _act(database, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes)
+    _act(at, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes)
 
 
 def _act(
-    database: Database,
+    at: Session,
     parking: Parking,
     verb: tuple[str, str],
     act: Callable[[psycopg.Connection, Parking, str, Seen], int],
@@ -258,17 +254,16 @@ def _act(
     """Act on parked documents after a question; `verb`: as a command, and as a participle."""
     if parking.tube is None:
         raise UsageError("name the tube whose parked documents are meant: TUBE")
-    with database.connect() as connection:
-        seen = admin.see_parked(connection, parking, database.schema)
-        count = seen.count
-        if not count:
-            tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0})
-            return
-        if not yes:
-            rows = admin.list_parked(connection, parking, database.schema, PREVIEW)
-            what = f"{say_count(count, 'parked document')} of tube {parking.tube}"
-            confirm_rows(verb[0], what, count, _TABLE, rows)
-        acted = act(connection, parking, database.schema, seen)
+    seen = admin.see_parked(at.connection, parking, at.schema)
+    count = seen.count
+    if not count:
+        tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0})
+        return
+    if not yes:
+        rows = admin.list_parked(at.connection, parking, at.schema, PREVIEW)
+        what = f"{say_count(count, 'parked document')} of tube {parking.tube}"
+        confirm_rows(verb[0], what, count, _TABLE, rows)
+    acted = act(at.connection, parking, at.schema, seen)
     rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
     what = say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
     text = f"{what} {is_or_are(acted)} {verb[1]}{rest}"

@@ -343,12 +343,12 @@ def ending(error: BaseException, context: click.Context) -> tuple[str, int]:
 def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, int]:
     import psycopg
 
-    from pytube.cli.context import Asked
+    from pytube.cli.context import ASKED
     from pytube.cli.rights import refusal
     from pytube.db.errors import describe
     from pytube.errors import PytubeError
 
-    if (refused := refusal(error, Asked.of(context))) is not None:
+    if (refused := refusal(error, context.meta.get(ASKED))) is not None:
         return refused, REFUSED
     match error:
         case PytubeError():
