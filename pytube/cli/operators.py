@@ -79,12 +79,7 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
 @seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait until nothing is in flight.")
 @database_options(opens=Session)
 def pause(
-    at: Session,
-    name: str,
-    partition: int | None,
-    lasts: timedelta | None,
-    reason: str | None,
-    wait: float,
+    at: Session, name: str, partition: int | None, lasts: timedelta | None, reason: str | None, wait: float
 ) -> None:
     """Pause delivery of a tube or one partition.
 

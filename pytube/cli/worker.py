@@ -230,11 +230,7 @@ _CONNECTIONS = 64
 )
 @flag("--allow-remote", help="Listen on an address that other machines can reach; requires a token.")
 @click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Additional host name of this server; repeatable.",
+    "--name", "names", multiple=True, metavar="NAME", help="Additional host name of this server; repeatable."
 )
 @click.option(
     "--interval", type=click.FloatRange(min=1, max=3600), default=5, help="Seconds between samples."

@@ -116,11 +116,7 @@ class Screen:
 
 
 def state(
-    second: int,
-    figures: Figures,
-    rate: float,
-    leaders: Sequence[Leader],
-    dead: Collection[str],
+    second: int, figures: Figures, rate: float, leaders: Sequence[Leader], dead: Collection[str]
 ) -> Text:
     """How things stand in a second: the rate of arrivals, the queue, the leaders.
 

@@ -118,11 +118,7 @@ class SinkContract(SinkHarness):
                 skip("the sink does not compare tokens")
             for held in (Token(5, 3), Token(1 << 30, 3)):
                 await self.write_ok(sink, batch({1: {"v": "new"}, 2: None}, token=held))
-                for late in (
-                    Token(4, 9),
-                    Token(held.epoch - 1, (1 << 28) - 1),
-                    Token(held.epoch, 2),
-                ):
+                for late in (Token(4, 9), Token(held.epoch - 1, (1 << 28) - 1), Token(held.epoch, 2)):
                     for value in ({"v": "late"}, None):
                         await self._expect_late(sink, late, held, value)
             await self.write_ok(sink, batch({2: {"v": "next"}}, token=(1 << 30, 4)))
