@@ -6,7 +6,7 @@ import functools
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,8 +28,6 @@ _Command = Callable[..., Any]
 _Decorator = Callable[[_Command], _Command]
 PREVIEW = 5
 """Rows that a command shows before it asks about them."""
-
-
 ASKED: Final = "pytube.cli.asked"
 """Where the context of click has `Asked`, once the databases are known."""
 
@@ -130,26 +128,19 @@ def current_settings() -> Settings:
     return settings
 
 
-def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
-    """The configuration with the declared documents of these tubes compiled; None: of all."""
+def config_of(database: Database, tube: str) -> Config:
+    """As `unresolved_of`, with the document of this tube compiled where it is declared."""
+    config = unresolved_of(database)
     if not config.documents:
         return config
     # Imported late: few commands need the compiler.
     from pytube.documents.resolve import resolve
 
-    return resolve(config, tubes)
-
-
-def config_of(database: Database, *tubes: str) -> Config:
-    """The configuration, with the named database in place of the configured one.
-
-    The declared documents of these tubes are compiled; without names, all.
-    """
-    return resolved(unresolved_of(database), tubes or None)
+    return resolve(config, [tube])
 
 
 def unresolved_of(database: Database) -> Config:
-    """As `config_of`, with declared documents as the file has them."""
+    """The configuration, with the named database in place of the configured one."""
     config = current_settings().config()
     if database.host is not None:
         config = config.of_host(database.host)
