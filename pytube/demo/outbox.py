@@ -134,7 +134,7 @@ class OutboxStory(Story):
     """
 
     def __init__(self, stage: Stage, *, makes_topic: bool) -> None:
-        """`makes_topic`: the broker has to be told of the topic; a mock of a cluster has each by itself."""
+        """`makes_topic`: the broker has to be told of the topic; a mock of a cluster has every one."""
         super().__init__(stage)
         self.connection.execute("SELECT outbox_ensure_exists(%s, %s)", [OUTBOX, PARTITIONS])
         assert stage.bootstrap is not None, "an outbox needs a broker"
