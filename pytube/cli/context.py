@@ -6,11 +6,10 @@ import functools
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import click
 import psycopg
@@ -29,27 +28,29 @@ _Command = Callable[..., Any]
 _Decorator = Callable[[_Command], _Command]
 PREVIEW = 5
 """Rows that a command shows before it asks about them."""
+ASKED: Final = "pytube.cli.asked"
+"""Where the context of click has `Asked`, once the databases are known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """Which command was called, and on which databases it works: for the sentence of a failure."""
 
     command: Sequence[str]
     """As `["tube", "create"]`."""
     databases: Sequence[Database]
 
-    @classmethod
-    def note(cls, databases: Sequence[Database]) -> None:
-        """Keep it where `of` finds it."""
-        context = click.get_current_context()
-        context.meta[cls.__name__] = cls(context.command_path.split()[1:], databases)
 
-    @classmethod
-    def of(cls, context: click.Context) -> Asked | None:
-        """The command that was called; None before its databases were known."""
-        found = context.meta.get(cls.__name__)
-        return found if isinstance(found, cls) else None
+def note_asked(databases: Sequence[Database]) -> None:
+    """Keep which command was called."""
+    context = click.get_current_context()
+    context.meta[ASKED] = Asked(context.command_path.split()[1:], databases)
+
+
+class Session(NamedTuple):
+    """A session, and the schema of pytube's SQL: for a command's `opens`."""
+
+    connection: psycopg.Connection
+    schema: str
 
 
 def database_options(
@@ -104,7 +105,7 @@ def database_options(
             if dsn is None and unless is not None and options[unless] and not settings.has_file:
                 dsn = ""
             databases = databases_of(settings, dsn, schema, host)
-            Asked.note(databases)
+            note_asked(databases)
             if several:
                 return command(*arguments, databases=databases, **options)
             if len(databases) > 1:
@@ -127,26 +128,19 @@ def current_settings() -> Settings:
     return settings
 
 
-def resolved(config: Config, tubes: Collection[str] | None = None) -> Config:
-    """The configuration with the declared documents of these tubes compiled; None: of all."""
+def config_of(database: Database, tube: str) -> Config:
+    """As `unresolved_of`, with the document of this tube compiled where it is declared."""
+    config = unresolved_of(database)
     if not config.documents:
         return config
     # Imported late: few commands need the compiler.
     from pytube.documents.resolve import resolve
 
-    return resolve(config, tubes)
-
-
-def config_of(database: Database, *tubes: str) -> Config:
-    """The configuration, with the named database in place of the configured one.
-
-    The declared documents of these tubes are compiled; without names, all.
-    """
-    return resolved(unresolved_of(database), tubes or None)
+    return resolve(config, [tube])
 
 
 def unresolved_of(database: Database) -> Config:
-    """As `config_of`, with declared documents as the file has them."""
+    """The configuration, with the named database in place of the configured one."""
     config = current_settings().config()
     if database.host is not None:
         config = config.of_host(database.host)

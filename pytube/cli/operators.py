@@ -16,6 +16,7 @@ from pytube.admin import Parking, Seen
 from pytube.cli.context import (
     PREVIEW,
     Duration,
+    Session,
     confirm_rows,
     database_options,
     key_argument,
@@ -76,14 +77,9 @@ def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query
 )
 @click.option("--reason", metavar="TEXT", help="Reason; `pytube status` shows it.")
 @seconds_option("--drain", "--wait", "wait", default=30.0, help="Seconds to wait until nothing is in flight.")
-@database_options()
+@database_options(opens=Session)
 def pause(
-    database: Database,
-    name: str,
-    partition: int | None,
-    lasts: timedelta | None,
-    reason: str | None,
-    wait: float,
+    at: Session, name: str, partition: int | None, lasts: timedelta | None, reason: str | None, wait: float
 ) -> None:
     """Pause delivery of a tube or one partition.
 
@@ -91,11 +87,10 @@ def pause(
     workers that restart or take over respect it. Writers continue, and the backlog grows. Exits with 1 if
     something is still in flight after --drain seconds.
     """
-    with database.connect() as connection:
-        admin.pause(connection, name, database.schema, partition=partition, lasts=lasts, reason=reason)
-        if not wants_json():
-            click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
-        left = admin.wait_until_halted(connection, name, database.schema, partition=partition, timeout=wait)
+    admin.pause(at.connection, name, at.schema, partition=partition, lasts=lasts, reason=reason)
+    if not wants_json():
+        click.echo(f"{_what(name, partition)} is paused{'' if lasts is None else f' for {lasts}'}")
+    left = admin.wait_until_halted(at.connection, name, at.schema, partition=partition, timeout=wait)
     if wants_json():
         print_json(
             {
@@ -119,12 +114,11 @@ def pause(
 @click.command()
 @tube_argument()
 @partition_option
-@database_options()
-def resume(database: Database, name: str, partition: int | None) -> None:
+@database_options(opens=Session)
+def resume(at: Session, name: str, partition: int | None) -> None:
     """Resume a paused tube or partition, or one a worker stopped."""
-    with database.connect() as connection:
-        ended = admin.resume(connection, name, database.schema, partition=partition)
-        left = admin.pauses_of(connection, name, database.schema, partition=partition)
+    ended = admin.resume(at.connection, name, at.schema, partition=partition)
+    left = admin.pauses_of(at.connection, name, at.schema, partition=partition)
     text = f"{_what(name, partition)} is resumed" if ended else f"{_what(name, partition)} was not paused"
     still = [{"partition": one.partition, "reason": one.reason} for one in left]
     value = {"tube": name, "partition": partition, "resumed": bool(ended), "still_paused": still}
@@ -142,11 +136,10 @@ def _what(name: str, partition: int | None) -> str:
 @click.command()
 @tube_argument(is_required=False)
 @limit_option
-@database_options()
-def audit(database: Database, name: str | None, limit: int) -> None:
+@database_options(opens=Session)
+def audit(at: Session, name: str | None, limit: int) -> None:
     """List what operators did, newest first; dropped tubes included."""
-    with database.connect() as connection:
-        rows = admin.audit(connection, database.schema, name, and_some(limit))
+    rows = admin.audit(at.connection, at.schema, name, and_some(limit))
     table: Table = {
         "when": "done_at",
         "who": "done_by",
@@ -195,11 +188,10 @@ _WHICH = options(
 @park.command("list")
 @_WHICH
 @limit_option
-@database_options()
-def list_(database: Database, limit: int, **which: Any) -> None:
+@database_options(opens=Session)
+def list_(at: Session, limit: int, **which: Any) -> None:
     """List parked documents with their errors."""
-    with database.connect() as connection:
-        rows = admin.list_parked(connection, Parking(**which), database.schema, and_some(limit))
+    rows = admin.list_parked(at.connection, Parking(**which), at.schema, and_some(limit))
     print_table(_TABLE, rows, "nothing is parked", limit=limit)
 
 
@@ -207,24 +199,23 @@ def list_(database: Database, limit: int, **which: Any) -> None:
 @tube_argument()
 @key_argument()
 @click.option("--shard", type=click.IntRange(min=0), help="Shard of the key, if several shards have it.")
-@database_options()
-def show(database: Database, name: str, key: str, shard: int | None) -> None:
+@database_options(opens=Session)
+def show(at: Session, name: str, key: str, shard: int | None) -> None:
     """Show a parked document: full error, and body if it was kept."""
-    with database.connect() as connection:
-        rows = admin.list_parked(connection, Parking(name, shard, key), database.schema, 2)
-        if not rows:
-            raise UsageError(
-                f"the key {key!r} of tube {name!r} is not parked; `pytube park list` lists parked keys"
-            )
-        if len(rows) > 1:
-            raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
-        text: str | None = None
-        try:
-            document = admin.parked_document(connection, rows[0].park_id, database.schema)
-            text = None if document is None else document.decode(errors="backslashreplace")
-            missing = "not kept"
-        except UsageError:
-            missing = "not shown: only tube_admin may see it"
+    rows = admin.list_parked(at.connection, Parking(name, shard, key), at.schema, 2)
+    if not rows:
+        raise UsageError(
+            f"the key {key!r} of tube {name!r} is not parked; `pytube park list` lists parked keys"
+        )
+    if len(rows) > 1:
+        raise UsageError(f"several shards of tube {name!r} have the key {key!r}; give --shard")
+    text: str | None = None
+    try:
+        document = admin.parked_document(at.connection, rows[0].park_id, at.schema)
+        text = None if document is None else document.decode(errors="backslashreplace")
+        missing = "not kept"
+    except UsageError:
+        missing = "not shown: only tube_admin may see it"
     table: Table = {**_TABLE, "document": lambda _: missing if text is None else text}
     print_fields(table, rows[0], asdict(rows[0]) | {"document": text})
 

@@ -348,9 +348,7 @@ _READING: Table = {
 @click.argument("name", metavar="OUTBOX")
 @click.option("--topic", help="Topic of the messages.  [default: OUTBOX]")
 @click.option(
-    "--rate",
-    type=click.FloatRange(min=0),
-    help="Records per second; 0 means no limit.  [default: 1000]",
+    "--rate", type=click.FloatRange(min=0), help="Records per second; 0 means no limit.  [default: 1000]"
 )
 @click.option(
     "--transactions",

@@ -6,9 +6,7 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 import time
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -184,7 +182,7 @@ def print_text(start: str, text: str, mark: str = "") -> None:
         text: the paragraph.
         mark: covers the beginning of `start`; it may have a color.
     """
-    found = "\n".join(_folded(start, text, terminal_width())) if is_terminal() else start + text
+    found = "\n".join(_beside([[start, text]], "", terminal_width())) if is_terminal() else start + text
     click.echo(mark + found[len(click.unstyle(mark)) :])
 
 
@@ -209,41 +207,36 @@ def shown(table: Table, rows: Sequence[Any], width: int) -> list[str]:
 
     Nothing is left out: the last column of a table, and each field in a stack, is broken into lines.
     """
-    found = [[_lines(cell) for cell in _cells(table, row)] for row in rows]
-    *headings, last = table
-    texts = [headings, *(["\\n".join(field) for field in row[:-1]] for row in found)]
-    widths = [max(map(_width, column)) for column in zip(*texts, strict=True)]
-    before = sum(widths) + len(_GAP) * len(widths)
-    longest = max(map(_width, [last, *(line for row in found for line in row[-1])]))
-    if longest > width - before < _LEAST_FOLDED:
-        return list(_stacked(list(table), found, width))
-    head, *starts = ("".join(map(_padded_cell, row, widths)) for row in texts)
-    told = [click.style(head + last, bold=True)]
-    for start, row in zip(starts, found, strict=True):
-        for number, line in enumerate(row[-1]):
-            told += _folded(" " * before if number else start, line, width)
-    return told
+    from rich.cells import cell_len
+
+    found = [[[*map(_escaped, _text(cell).split("\n"))] for cell in _cells(table, row)] for row in rows]
+    starts = [[*table][:-1], *(["\\n".join(field) for field in row[:-1]] for row in found)]
+    ends = [[*table][-1:], *(row[-1] for row in found)]
+    room = width - sum(max(map(cell_len, column)) + len(_GAP) for column in zip(*starts, strict=True))
+    if max(cell_len(line) for end in ends for line in end) > room < _LEAST_FOLDED:
+        stacks = [
+            [[heading, "\n".join(field)] for heading, field in zip(table, row, strict=True)] for row in found
+        ]
+        return _beside([line for stack in stacks for line in (["", ""], *stack)][1:], _GAP, width)
+    cells = [[*start, "\n".join(end)] for start, end in zip(starts, ends, strict=True)]
+    head, *others = _beside(cells, _GAP, width)
+    return [click.style(head, bold=True), *others]
 
 
-def _stacked(headings: Sequence[str], rows: Sequence[Sequence[Sequence[str]]], width: int) -> Iterator[str]:
-    """Each row as a line for each field; an empty line between two rows."""
-    label = max(map(_width, headings))
-    for at, row in enumerate(rows):
-        if at:
-            yield ""
-        for heading, field in zip(headings, row, strict=True):
-            for number, line in enumerate(field):
-                yield from _folded(_padded_cell("" if number else heading, label), line, width)
+def _beside(rows: Sequence[Sequence[str]], gap: str, width: int) -> list[str]:
+    """The lines of columns beside each other, of which the last is broken into lines that fit `width`."""
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
 
-
-def _folded(start: str, text: str, width: int) -> list[str]:
-    """`start` and the text after it, in lines of at most `width`; the text stays right of `start`."""
-    room = max(width - _width(start), 1)
-    if _width(text) > len(text):
-        room = max(room // 2, 1)  # textwrap counts characters, and some are two columns wide
-    first, *more = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
-    indent = " " * _width(start)
-    return [(start + first).rstrip(), *(indent + part for part in more)]
+    grid = Grid.grid(padding=(0, len(gap), 0, 0), pad_edge=False)
+    for _ in rows[0][1:]:
+        grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    for row in rows:
+        grid.add_row(*map(Text, row))
+    console = Console(width=width, color_system=None)
+    return ["".join(part.text for part in line).rstrip() for line in console.render_lines(grid, pad=False)]
 
 
 def seconds(value: float | None) -> str:
@@ -276,22 +269,6 @@ def _text(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _lines(value: Any) -> list[str]:
-    """The lines of a value."""
-    return [_escaped(line) for line in _text(value).split("\n")]
-
-
 def _escaped(text: str) -> str:
     """In one line, and as text that does nothing to a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def _width(text: str) -> int:
-    """The columns that a terminal needs for it."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )
-
-
-def _padded_cell(text: str, width: int) -> str:
-    return text + " " * (width - _width(text)) + _GAP

@@ -14,6 +14,7 @@ from pytube.admin import Pods, WaitingPod
 from pytube.admin.pods import PodsCount, document
 from pytube.cli.context import (
     PREVIEW,
+    Session,
     config_of,
     confirm_rows,
     database_options,
@@ -83,11 +84,10 @@ _WHICH = options(
 @pods.command("list")
 @_WHICH
 @limit_option
-@database_options()
-def list_(database: Database, limit: int, **which: Any) -> None:
+@database_options(opens=Session)
+def list_(at: Session, limit: int, **which: Any) -> None:
     """List queued pods in processing order."""
-    with database.connect() as connection:
-        rows = admin.list_pods(connection, Pods(**which), database.schema, and_some(limit))
+    rows = admin.list_pods(at.connection, Pods(**which), at.schema, and_some(limit))
     print_table(_TABLE, rows, "no such pods are queued", limit=limit)
 
 
@@ -117,22 +117,22 @@ def show(database: Database, name: str, seq: int | None, key: str | None, shard:
 @pods.command()
 @_WHICH
 @yes_option
-@database_options()
-def retry(database: Database, yes: bool, **which: Any) -> None:
+@database_options(opens=Session)
+def retry(at: Session, yes: bool, **which: Any) -> None:
     """Move pods to the end of the queue; skips pods in flight."""
-    _act(database, Pods(**which), ("retry", "retried"), admin.retry_pods, yes=yes)
+    _act(at, Pods(**which), ("retry", "retried"), admin.retry_pods, yes=yes)
 
 
 @pods.command()
 @_WHICH
 @yes_option
-@database_options()
-def discard(database: Database, yes: bool, **which: Any) -> None:
+@database_options(opens=Session)
+def discard(at: Session, yes: bool, **which: Any) -> None:
     """Discard pods, or one --key in them, without sending.
 
     Refused while a worker has them in flight: pause the tube or the partition first.
     """
-    _act(database, Pods(**which), ("discard", "discarded"), admin.ack_pods, yes=yes)
+    _act(at, Pods(**which), ("discard", "discarded"), admin.ack_pods, yes=yes)
 
 
 @pods.command()
@@ -140,14 +140,13 @@ def discard(database: Database, yes: bool, **which: Any) -> None:
 @partition_option
 @key_argument("Only this id.", is_required=False)
 @click.option("--shard", type=click.IntRange(min=0), help="Only this shard.")
-@database_options()
-def reset(database: Database, name: str, **which: Any) -> None:
+@database_options(opens=Session)
+def reset(at: Session, name: str, **which: Any) -> None:
     """Reset attempt counts of failing keys and retry now.
 
     A worker keeps the counts of keys in flight until it is paused.
     """
-    with database.connect() as connection:
-        done = admin.reset_attempts(connection, name, database.schema, **which)
+    done = admin.reset_attempts(at.connection, name, at.schema, **which)
     text = f"the attempts of {say_count(done, 'key')} are reset"
     tell(text, {"tube": name, "keys": done})
 
@@ -236,7 +235,7 @@ def _sides(found: Explanation) -> Iterator[str]:
 
 
 def _act(
-    database: Database,
+    at: Session,
     chosen: Pods,
     verb: tuple[str, str],
     act: Callable[[psycopg.Connection, Pods, str], int],
@@ -244,16 +243,15 @@ def _act(
     yes: bool,
 ) -> None:
     """Act on pods after a question; `verb`: as a command, and as a participle."""
-    with database.connect() as connection:
-        count = admin.count_pods(connection, chosen, database.schema)
-        if not count.pods:
-            tell("no such pods are queued", {"tube": chosen.tube, "key": chosen.key, verb[1]: 0})
-            return
-        if not yes:
-            rows = admin.list_pods(connection, chosen, database.schema, PREVIEW)
-            what = _what(chosen, count)
-            confirm_rows(verb[0], what, count.pods, _TABLE, rows)
-        done = act(connection, chosen, database.schema)
+    count = admin.count_pods(at.connection, chosen, at.schema)
+    if not count.pods:
+        tell("no such pods are queued", {"tube": chosen.tube, "key": chosen.key, verb[1]: 0})
+        return
+    if not yes:
+        rows = admin.list_pods(at.connection, chosen, at.schema, PREVIEW)
+        what = _what(chosen, count)
+        confirm_rows(verb[0], what, count.pods, _TABLE, rows)
+    done = act(at.connection, chosen, at.schema)
     what = "" if chosen.key is None else f"key {chosen.key} in "
     text = f"{what}{say_count(done, 'pod')} {is_or_are(done)} {verb[1]}"
     tell(text, {"tube": chosen.tube, "key": chosen.key, verb[1]: done})

@@ -65,12 +65,8 @@ GROUPS = {
         "reindex": ("sink", "Build a new index while the old one serves, then switch."),
         "sink": ("sink", "Check a tube's sink, or accept it as complete."),
     },
-    "Outbox": {
-        "outbox": ("outbox", "Create, adopt, list, and drop outboxes; act on parked records."),
-    },
-    "Spark": {
-        "spark": ("spark", "Run fan-outs, backfills, and reconciliation with PySpark."),
-    },
+    "Outbox": {"outbox": ("outbox", "Create, adopt, list, and drop outboxes; act on parked records.")},
+    "Spark": {"spark": ("spark", "Run fan-outs, backfills, and reconciliation with PySpark.")},
 }
 """The commands by heading: the module of each in this package, and its summary. `--help` and `--version` load
 no module: to import all of them takes half a second and more."""
@@ -82,37 +78,25 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "backfill cancel": ("backfill.md#run-one", ("es-live", "es-live --table public.orders")),
     "backfill pause": ("backfill.md#run-one", ("es-live", "es-live --table public.orders")),
     "backfill resume": ("backfill.md#run-one", ("es-live", "es-live --rate 2000 --wait")),
-    "backfill start": (
-        "backfill.md#run-one",
-        ("es-live --wait", "es-live --in-worker"),
-    ),
+    "backfill start": ("backfill.md#run-one", ("es-live --wait", "es-live --in-worker")),
     "backfill status": ("backfill.md#what-the-numbers-mean", ("", "es-live --json")),
     "config show": ("configuration.md", ("", "--json")),
     "demo": ("index.md", ("", "--outbox --seconds 20")),
     "dev": ("cli.md", ("postgres", "opensearch --port 9201")),
     "doctor": ("monitor.md#doctor", ("", "--json")),
-    "document from-pgsync": (
-        "documents.md#coming-from-pgsync",
-        ("schema.json",),
-    ),
+    "document from-pgsync": ("documents.md#coming-from-pgsync", ("schema.json",)),
     "document show": ("documents.md#what-plan-shows", ("orders", "orders 7")),
     "explain": ("verify.md#explain", ("es-live 7", "es-live 7 --table public.orders")),
     "install": ("install.md#install-the-sql", ("", "--roles shop")),
     "outbox acknowledge": ("outbox.md#watch-and-repair", ("events",)),
     "outbox adopt": ("outbox.md#adopt-a-table-of-goharvests", ("events public.outbox --partitions 6",)),
     "outbox create": ("outbox.md#the-table", ("events", "events --partitions 6 --value-type bytea")),
-    "outbox parked discard": (
-        "outbox.md#watch-and-repair",
-        ("events 17 18", "events --topic orders --yes"),
-    ),
+    "outbox parked discard": ("outbox.md#watch-and-repair", ("events 17 18", "events --topic orders --yes")),
     "outbox drop": ("outbox.md#the-table", ("events", "events --force")),
     "outbox list": ("outbox.md#watch-and-repair", ("", "--json")),
     "outbox park": ("outbox.md#watch-and-repair", ("events --topic orders",)),
     "outbox parked list": ("outbox.md#watch-and-repair", ("", "events --limit 20")),
-    "outbox pump": (
-        "outbox.md#generate-load",
-        ("events --rate 500 --duration 60", "events --keys 10"),
-    ),
+    "outbox pump": ("outbox.md#generate-load", ("events --rate 500 --duration 60", "events --keys 10")),
     "outbox parked retry": ("outbox.md#watch-and-repair", ("events 17", "events --all")),
     "outbox parked show": ("outbox.md#watch-and-repair", ("events 17",)),
     "outbox status": ("outbox.md#watch-and-repair", ("", "events --json")),
@@ -162,10 +146,7 @@ EXAMPLES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "attach.md",
         ("es-live public.orders --shards 16", "es-live public.items --id-col order_id"),
     ),
-    "tube create": (
-        "attach.md",
-        ("es-live --partitions 4", "es-live --keys uuid"),
-    ),
+    "tube create": ("attach.md", ("es-live --partitions 4", "es-live --keys uuid")),
     "tube detach": ("attach.md#options", ("es-live public.items",)),
     "tube drop": ("operate.md#uninstall", ("es-live", "es-live --force")),
     "tube list": ("attach.md", ("", "--json")),
@@ -343,12 +324,12 @@ def ending(error: BaseException, context: click.Context) -> tuple[str, int]:
 def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, int]:
     import psycopg
 
-    from pytube.cli.context import Asked
+    from pytube.cli.context import ASKED
     from pytube.cli.rights import refusal
     from pytube.db.errors import describe
     from pytube.errors import PytubeError
 
-    if (refused := refusal(error, Asked.of(context))) is not None:
+    if (refused := refusal(error, context.meta.get(ASKED))) is not None:
         return refused, REFUSED
     match error:
         case PytubeError():

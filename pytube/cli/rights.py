@@ -80,10 +80,19 @@ def refusal(error: BaseException, asked: Asked | None) -> str | None:
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, errors.InsufficientPrivilege):
-            return _sentence(describe(cause), cause, asked)
-    # Postgres hides the objects of a schema that a role may not use.
+            said, denial = describe(cause), cause.diag.message_primary or ""
+            is_one = asked is not None and len(asked.databases) == 1  # of several it is not known which
+            session = _look(asked.databases[0], denial) if asked is not None and is_one else None
+            return _sentence(
+                said, session, None if cause.diag.message_hint else _remedy(denial, asked, session)
+            )
     if asked is not None and any(isinstance(cause, SchemaMismatch) for cause in causes):
-        return next((said for database in asked.databases if (said := _hidden(database, asked))), None)
+        for database in asked.databases:
+            # Postgres hides the objects of a schema that a role may not use.
+            denial = f"permission denied for schema {database.schema}"
+            session = _look(database, denial)
+            if session is not None and session.prefix is not None and not session.sees:
+                return _sentence(denial, session, _remedy(denial, asked, session))
     return None
 
 
@@ -93,34 +102,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _hidden(database: Database, asked: Asked) -> str | None:
-    """The sentence where the role may not use pytube's schema; None where it may, or there is none."""
-    session = _look(database, "schema", database.schema)
-    if session is None or session.prefix is None or session.sees:
-        return None
-    denial = f"permission denied for schema {database.schema}"
-    remedy = _remedy(denial, asked.command, session)
-    return f"the role {_quoted(session.role)} may not do that: {denial}; {remedy}"
-
-
-def _sentence(said: str, error: errors.InsufficientPrivilege, asked: Asked | None) -> str:
-    message = error.diag.message_primary or ""
-    session = None
-    if asked is not None and len(asked.databases) == 1:  # of several it is not known which
-        found = _DENIED.search(message)
-        kind, name = (found["kind"], found["name"]) if found else ("", "")
-        session = _look(asked.databases[0], kind, name)
+def _sentence(said: str, session: _Session | None, remedy: str | None) -> str:
     role = "this role" if session is None else f"the role {_quoted(session.role)}"
-    text = f"{role} may not do that: {said}"
-    if error.diag.message_hint:
-        return text
-    if asked is None or session is None:
-        return f"{text}; {_any_role('tube')}"
-    return f"{text}; {_remedy(message, asked.command, session)}"
+    return f"{role} may not do that: {said}" + ("" if remedy is None else f"; {remedy}")
 
 
-def _look(database: Database, kind: str, name: str) -> _Session | None:
+def _look(database: Database, denial: str) -> _Session | None:
     """Ask the database, as the role that was refused; None when the server went away meanwhile."""
+    found = _DENIED.search(denial)
+    kind, name = (found["kind"], found["name"]) if found else ("", "")
     arguments = {"schema": database.schema, "kinds": list(_KINDS), "kind": kind, "name": name}
     try:
         with (
@@ -132,34 +122,30 @@ def _look(database: Database, kind: str, name: str) -> _Session | None:
         return None
 
 
-def _remedy(said: str, command: Sequence[str], session: _Session) -> str:
+def _remedy(denial: str, asked: Asked | None, session: _Session | None) -> str:
     """The remedy for a refusal of Postgres."""
-    role, prefix = _quoted(session.role), session.prefix or "tube"
-    if said.startswith("permission denied for database"):
+    if asked is None or session is None:
+        return _any_role("tube")
+    role, prefix, command = _quoted(session.role), session.prefix or "tube", tuple(asked.command)
+    if denial.startswith("permission denied for database"):
         return f"as its owner, run: GRANT CREATE ON DATABASE {_quoted(session.database)} TO {role}"
-    if tuple(command) in _INSTALLS:
+    if command in _INSTALLS:
         return (
             "run it as the role that installed, which has the rights of "
             f"{_quoted(prefix + '_owner')}, or as a superuser"
         )
     if session.holders:
-        kind = COMMANDS.get(tuple(command), "admin")
-        needed = kind if kind in session.holders else session.holders[0]
-        return _member(_quoted(f"{prefix}_{needed}"), role, needed)
-    if said.startswith("must be owner"):
+        kind = COMMANDS.get(command, "admin")
+        kind = kind if kind in session.holders else session.holders[0]
+        needed = _quoted(f"{prefix}_{kind}")
+        run = f"run it as a member of {needed}"
+        # A worker's role reads tables of people who can run code as that role: it must not get `tube_admin`.
+        return run if kind == "admin" else f"{run}; if {role} is to be one, run: GRANT {needed} TO {role}"
+    if denial.startswith("must be owner"):
         return "run it as its owner, or as a superuser"
-    if said.startswith("permission denied for"):
-        return f"no role of pytube has this right: the owner can GRANT it to {role}"
-    return _any_role(prefix)
-
-
-def _member(needed: str, role: str, kind: str) -> str:
-    """Which role to use; and how to make the current one a member, unless that would make it an admin.
-
-    A worker's role reads tables of people who can run code as that role: it must not get `tube_admin`.
-    """
-    run = f"run it as a member of {needed}"
-    return run if kind == "admin" else f"{run}; if {role} is to be one, run: GRANT {needed} TO {role}"
+    is_of_others = denial.startswith("permission denied for")
+    others = f"no role of pytube has this right: the owner can GRANT it to {role}"
+    return others if is_of_others else _any_role(prefix)
 
 
 def _any_role(prefix: str) -> str:

@@ -15,6 +15,7 @@ import click
 from pytube import admin
 from pytube.cli.backfill import Job, run_backfills
 from pytube.cli.context import (
+    Session,
     config_of,
     confirm,
     current_settings,
@@ -116,14 +117,13 @@ def _notes(tube: str, configured: SinkConfig) -> Iterator[str]:
 
 @sink.command()
 @tube_argument()
-@database_options()
-def accept(database: Database, name: str) -> None:
+@database_options(opens=Session)
+def accept(at: Session, name: str) -> None:
     """Accept a sink as complete although it lost documents.
 
     A `pytube verify` that finds no difference does the same, and so does a finished backfill of all tables.
     """
-    with database.connect() as connection:
-        found = admin.accept_sink(connection, name, database.schema)
+    found = admin.accept_sink(at.connection, name, at.schema)
     text = f"the sink of {name} counts as complete" if found else f"the sink of {name} was not found emptied"
     tell(text, {"tube": name, "accepted": bool(found)})
 

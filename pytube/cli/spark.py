@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import current_settings, database_options, flag, tube_argument
+from pytube.cli.context import Session, current_settings, database_options, flag, tube_argument
 from pytube.cli.output import Table, print_json, print_table, progress_meter, tell, wants_json
 from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
@@ -290,11 +290,10 @@ def reconcile(
 
 
 @spark.command()
-@database_options()
-def jobs(database: Database) -> None:
+@database_options(opens=Session)
+def jobs(at: Session) -> None:
     """Show Spark jobs, newest first."""
-    with database.connect() as connection:
-        rows = all_jobs(connection, database.schema)
+    rows = all_jobs(at.connection, at.schema)
     table: Table = {
         "job": "job_id",
         "tubes": lambda row: ", ".join(row["tubes"]),

@@ -11,7 +11,6 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Resize
-from textual.message import Message
 from textual.widgets import DataTable, Footer, Input, Static
 
 import pytube
@@ -176,14 +175,6 @@ def _cell(column: Column, row: Row) -> Text:
 # --- the screen -----------------------------------------------------------------------------------
 
 
-class Sampled(Message):
-    """A sample was taken."""
-
-    def __init__(self, sample: FleetSample) -> None:
-        super().__init__()
-        self.sample = sample
-
-
 class TopApp(App[None]):
     """Shows the fleet. It acts on nothing: that is for commands."""
 
@@ -251,13 +242,12 @@ class TopApp(App[None]):
         while not self._over.is_set():
             sample = self._watcher.sample()
             if not self._over.is_set():
-                self.post_message(Sampled(sample))
+                self.call_later(self._take, sample)
             self._over.wait(self._interval)
         self._watcher.close()
 
-    def on_sampled(self, message: Sampled) -> None:
+    def _take(self, sample: FleetSample) -> None:
         """Show a sample; while no host can be read, the last figures stay, and are said to be old."""
-        sample = message.sample
         self._sampled_at = time.monotonic()
         self._down = "; ".join(sample.down.values()) if len(sample.down) == len(sample.hosts) else None
         if self._down is None or self._sample is None:

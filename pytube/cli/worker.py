@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pytube.cli.context import Asked, database_options, databases_of, flag, json_option, unresolved_of
+from pytube.cli.context import database_options, databases_of, flag, json_option, note_asked, unresolved_of
 from pytube.cli.output import print_json, wants_json
 from pytube.cli.program import Settings
 from pytube.config import Config, split_address
@@ -67,7 +67,7 @@ def worker(
         return config
 
     latest = load()
-    Asked.note(databases_of(settings))
+    note_asked(databases_of(settings))
     wanted = tubes if tubes or outboxes else None
 
     def reload() -> tuple[Config, Mapping[str, PytubeError]]:
@@ -230,11 +230,7 @@ _CONNECTIONS = 64
 )
 @flag("--allow-remote", help="Listen on an address that other machines can reach; requires a token.")
 @click.option(
-    "--name",
-    "names",
-    multiple=True,
-    metavar="NAME",
-    help="Additional host name of this server; repeatable.",
+    "--name", "names", multiple=True, metavar="NAME", help="Additional host name of this server; repeatable."
 )
 @click.option(
     "--interval", type=click.FloatRange(min=1, max=3600), default=5, help="Seconds between samples."

@@ -193,8 +193,7 @@ class ChildSection(PartSection):
 
     @model_validator(mode="after")
     def _options_that_fit(self) -> Self:
-        reason = next(_misfits(self), None)
-        if reason is not None:
+        if (reason := _misfit(self)) is not None:
             raise ValueError(reason)
         return self
 
@@ -228,49 +227,42 @@ def _options(section: type[PartSection]) -> set[str]:
     return {field.alias or name for name, field in section.model_fields.items()} - {CHILDREN}
 
 
-def _misfits(section: ChildSection) -> Any:
-    """Conflicting keys in a section of a child."""
-    shapes = {"list": section.elements, "value": section.value, "flatten": section.flatten or None}
+def _misfit(one: ChildSection) -> str | None:
+    """The first conflict of the keys in a section of a child."""
+    shapes = {"list": one.elements, "value": one.value, "flatten": one.flatten or None}
     chosen = [name for name, value in shapes.items() if value is not None]
-    if len(chosen) > 1:
-        yield f"{chosen[0]} and {chosen[1]} can't stand side by side; take one of them out"
-    yield from _misfits_of_scalars(section)
-    if section.flatten and section.one is None:
-        yield "flatten goes with one: an array has no fields that the parent could take"
-    if section.elements is not None and section.many is None:
-        yield "list goes with many; of one row write value"
-    if section.one is not None and section.limit is not None:
-        yield "limit goes with many; of one there is at most one row, the first by order_by"
-    if section.by is not None and section.on is not None:
-        yield "by and on can't stand side by side: by chooses a foreign key, on stands where there is none"
-    yield from _misfits_of_joins(section)
-
-
-def _misfits_of_scalars(section: ChildSection) -> Any:
-    scalar = "list" if section.elements is not None else "value" if section.value is not None else None
-    if scalar is not None:
-        if section.fields or section.children or section.tree is not None:
-            yield f"fields, children and tree can't stand beside {scalar}; take them out"
-    elif not section.fields and not section.children:
-        yield 'fields is missing; name the columns, or "*" for all; or write list or value for a scalar'
-
-
-def _misfits_of_joins(section: ChildSection) -> Any:
-    if section.through is not None:
-        if section.by is not None and len(section.by) != 2:
-            yield (
-                "with through, by needs two entries: the columns of the join table that refer to the "
-                "parent, and its columns that refer to this table"
-            )
-        if section.on is not None and len(section.on) != 2:
-            yield (
-                "on needs two tables beside through: columns of the parent = of the join table, and columns "
-                "of the join table = of this table"
-            )
-        if section.tree is not None:
-            yield "tree and through can't stand side by side; a query can say it"
-    elif section.on is not None and len(section.on) != 1:
-        yield "on is one table of columns; an array of two goes with through"
+    scalar = next((name for name in chosen if name != "flatten"), None)
+    has_fields, is_tree = bool(one.fields or one.children), one.tree is not None
+    tables = None if one.on is None else len(one.on)
+    is_through = one.through is not None
+    conflicts = {
+        f"{' and '.join(chosen[:2])} can't stand side by side; take one of them out": len(chosen) > 1,
+        f"fields, children and tree can't stand beside {scalar}; take them out": (
+            scalar is not None and (has_fields or is_tree)
+        ),
+        'fields is missing; name the columns, or "*" for all; or write list or value for a scalar': (
+            scalar is None and not has_fields
+        ),
+        "flatten goes with one: an array has no fields that the parent could take": (
+            one.flatten and one.one is None
+        ),
+        "list goes with many; of one row write value": one.elements is not None and one.many is None,
+        "limit goes with many; of one there is at most one row, the first by order_by": (
+            one.one is not None and one.limit is not None
+        ),
+        "by and on can't stand side by side: by chooses a foreign key, on stands where there is none": (
+            one.by is not None and one.on is not None
+        ),
+        "with through, by needs two entries: the columns of the join table that refer to the parent, and its "
+        "columns that refer to this table": is_through and one.by is not None and len(one.by) != 2,
+        "on needs two tables beside through: columns of the parent = of the join table, and columns of the "
+        "join table = of this table": is_through and tables not in (None, 2),
+        "tree and through can't stand side by side; a query can say it": is_through and is_tree,
+        "on is one table of columns; an array of two goes with through": (
+            not is_through and tables not in (None, 1)
+        ),
+    }
+    return next((text for text, is_there in conflicts.items() if is_there), None)
 
 
 def shown_section(section: dict[str, Any]) -> dict[str, Any]:

@@ -50,8 +50,7 @@ _IF_ANY = ("hosts", "tables", "outbox", "document")
 """Sections that are shown only if the file has some."""
 
 _SECRET_KEY = re.compile(
-    r"pass|secret|token|credential|auth|api[_-]?key|private|dsn|jaas|sasl|cert|\.pem$",
-    re.IGNORECASE,
+    r"pass|secret|token|credential|auth|api[_-]?key|private|dsn|jaas|sasl|cert|\.pem$", re.IGNORECASE
 )
 _USER_INFO = re.compile(r"(?<=://)[^/\s]*@")
 

@@ -221,7 +221,6 @@ class VerifyConfig(Section):
 
 # --- what the database is to have -----------------------------------------------------------------
 
-"""As Postgres' integer."""
 _KEY = f"expected the name of a column, or a list of 2 to {MOST_COLUMNS} columns"
 
 
@@ -386,8 +385,8 @@ def _target(value: str) -> str:
     return value
 
 
-class TubeConfig(DeclaringSection):
-    """`[tube.NAME]`: how a worker serves one tube, and what the database is to have of it."""
+class TubeDeclaration(DeclaringSection):
+    """What the database is to have of a tube."""
 
     DECLARING: ClassVar[tuple[str, ...]] = ("partitions", "key_type", "predicate", "tables")
 
@@ -403,6 +402,15 @@ class TubeConfig(DeclaringSection):
 
     tables: dict[Table, AttachmentConfig] = Field(default_factory=dict)
     """A section for each table that the tube follows, in the order in which they are attached."""
+
+    @model_validator(mode="after")
+    def _tables_that_fit(self) -> Self:
+        attachments(self.tables)
+        return self
+
+
+class TubeConfig(TubeDeclaration):
+    """`[tube.NAME]`: how a worker serves one tube, and what the database is to have of it."""
 
     sink: SinkConfig
     """Where documents go."""
@@ -455,8 +463,3 @@ class TubeConfig(DeclaringSection):
 
     group: str | None = Field(default=None, min_length=1)
     """Name of the consumer group; not with several hosts. Default: as the topic."""
-
-    @model_validator(mode="after")
-    def _tables_that_fit(self) -> Self:
-        attachments(self.tables)
-        return self

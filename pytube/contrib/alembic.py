@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, LiteralString, Self
+from typing import Any, Final, Literal, LiteralString
 
 import sqlalchemy as sa
 from alembic.autogenerate import comparators, renderers
@@ -21,11 +21,11 @@ from alembic.operations.ops import UpgradeOps
 from alembic.runtime.migration import MigrationContext
 from alembic.util import DispatchPriority
 from psycopg import sql
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError
 
 from pytube.config.names import TableName, quoted, table_name
-from pytube.config.section import MOST_PARTITIONS, Section, Table, key_path
-from pytube.config.tubes import Attached, AttachmentConfig, attachments
+from pytube.config.section import key_path
+from pytube.config.tubes import Attached, AttachmentConfig, TubeDeclaration, attachments
 from pytube.db.install import script
 from pytube.db.version import installed_by, needed, state
 from pytube.errors import ConfigError, InvalidShard, SchemaMismatch
@@ -259,20 +259,6 @@ _THERE: LiteralString = """
 """
 
 
-class MetadataTube(Section):
-    """A tube in `target_metadata.info["pytube"]`: the same keys as in `[tube.NAME]` of `pytube.toml`."""
-
-    partitions: int | None = Field(default=None, ge=1, le=MOST_PARTITIONS)
-    key_type: KeyType | None = None
-    predicate: str | None = Field(default=None, min_length=1)
-    tables: dict[Table, AttachmentConfig] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _tables_that_fit(self) -> Self:
-        attachments(self.tables)
-        return self
-
-
 @dataclass
 class _There:
     """A tube of the database."""
@@ -300,13 +286,14 @@ def _compare(context: AutogenContext, upgrade: UpgradeOps, _schemas: object) -> 
         upgrade.ops.insert(0, TubeOp("install_tube", TubeOp("uninstall_tube", schema=schema), schema=schema))
 
 
-def _declared(context: AutogenContext) -> dict[str, MetadataTube]:
+def _declared(context: AutogenContext) -> dict[str, TubeDeclaration]:
+    """The tubes in `target_metadata.info["pytube"]`, by the keys that `[tube.NAME]` of `pytube.toml` has."""
     metadata = context.metadata
-    found: dict[str, MetadataTube] = {}
+    found: dict[str, TubeDeclaration] = {}
     for one in [metadata] if isinstance(metadata, sa.MetaData) else metadata or ():
         for name, section in one.info.get("pytube", {}).items():
             try:
-                found[name] = MetadataTube.model_validate(section)
+                found[name] = TubeDeclaration.model_validate(section)
             except ValidationError as error:
                 faults = [f"{key_path((name, *fault['loc']))}: {fault['msg']}" for fault in error.errors()]
                 raise ConfigError(f'target_metadata.info["pytube"]: {"; ".join(faults)}') from None
@@ -334,7 +321,7 @@ def _read_there(connection: sa.Connection, schema: str) -> dict[str, _There] | N
     return found
 
 
-def _detached(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+def _detached(name: str, tube: TubeDeclaration, now: _There | None, schema: str) -> Iterator[TubeOp]:
     """The tables that are no longer declared, the related ones before their root."""
     declared = {one.table for one in attachments(tube.tables)}
     for one in reversed(list(now.tables.values()) if now else []):
@@ -343,7 +330,7 @@ def _detached(name: str, tube: MetadataTube, now: _There | None, schema: str) ->
             yield TubeOp("detach_tube", undo, tube=name, table=_written(one.table), schema=schema)
 
 
-def _changed(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+def _changed(name: str, tube: TubeDeclaration, now: _There | None, schema: str) -> Iterator[TubeOp]:
     """The tube itself."""
     was = {"partitions": 1, "predicate": "", "key_type": "bigint"} if now is None else now.settings
     wanted: dict[str, Any] = {
@@ -360,7 +347,7 @@ def _changed(name: str, tube: MetadataTube, now: _There | None, schema: str) -> 
         yield TubeOp("create_tube", undo, tube=name, **wanted, schema=schema)
 
 
-def _attached(name: str, tube: MetadataTube, now: _There | None, schema: str) -> Iterator[TubeOp]:
+def _attached(name: str, tube: TubeDeclaration, now: _There | None, schema: str) -> Iterator[TubeOp]:
     """The tables that are new, or attached in another way."""
     for one in attachments(tube.tables):
         was = None if now is None else now.tables.get(one.table)

@@ -7,31 +7,25 @@ them when it runs.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from pytube.errors import UsageError, how_to_install
+
+if TYPE_CHECKING:
+    from pytube.demo.copies import SinkType
+    from pytube.demo.stage import Broker, Election, Stage
 
 
 def main(
     *,
-    kafka: Literal["embedded", "real"] | None = None,
-    election: Literal["neli", "lease"] | None = None,
-    sink: Literal["jsonl", "opensearch", "redis", "kafka", "postgres"] = "jsonl",
-    outbox: bool = False,
-    seconds: float = 6,
-    directory: Path | None = None,
+    kafka: Broker | None,
+    election: Election | None,
+    sink: SinkType,
+    outbox: bool,
+    seconds: float,
+    directory: Path | None,
 ) -> int:
-    """Run the demonstration and print what it saw.
-
-    Args:
-        kafka: the broker: librdkafka's mock of a cluster, or a real one; by default the mock, for an outbox
-            only.
-        election: by Kafka (`neli`), or by Postgres (`lease`); by default by Kafka if `kafka` is given.
-        sink: where the copy is: a file, or a real server, which is started, too. Redis is the machine's own.
-        outbox: show an outbox in place of a tube; then there is no copy, but a consumer.
-        seconds: how long there is load; longer where the take-over needs it.
-        directory: where servers keep their data and processes their logs, emptied first;
-            `.demo` by default.
+    """Run the demonstration as the options of `pytube demo` say, and print what it saw.
 
     Returns:
         0 when the copy is equal to the source, or all that was committed came to the consumer in order, every
@@ -42,14 +36,23 @@ def main(
         EmbeddedError: there is no such server on this machine.
     """
     try:
-        from pytube.demo import outbox as of_outbox
-        from pytube.demo import tube
+        from pytube.demo.copies import check, running
+        from pytube.demo.outbox import OutboxStory
+        from pytube.demo.stage import on_stage
+        from pytube.demo.tube import TubeStory
     except ModuleNotFoundError as error:
         raise UsageError(f"the demo needs the package {error.name}: {how_to_install('demo')}") from error
     election = election or ("neli" if kafka else "lease")
     kafka = kafka or "embedded"
-    if outbox:
-        if sink != "jsonl":
-            raise UsageError("the messages of an outbox go to Kafka: leave --sink out")
-        return of_outbox.run(kafka=kafka, election=election, seconds=seconds, directory=directory)
-    return tube.run(kafka=kafka, election=election, sink=sink, seconds=seconds, directory=directory)
+    if outbox and sink != "jsonl":
+        raise UsageError("the messages of an outbox go to Kafka: leave --sink out")
+    check(sink)
+    broker: Broker | None = "real" if sink == "kafka" else kafka if outbox or election == "neli" else None
+
+    def play(stage: Stage) -> int:
+        if outbox:
+            return OutboxStory(stage, makes_topic=kafka == "real").play(seconds)
+        copy = stage.stack.enter_context(running(sink, stage.path, stage.bootstrap))
+        return TubeStory(stage, copy).play(seconds)
+
+    return on_stage(directory, broker, election, play)

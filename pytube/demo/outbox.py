@@ -7,18 +7,16 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from pytube.demo.copies import Topic
-from pytube.demo.screen import DemoFailed, Figures, Takeover, lag_through, percentiles, suggest, verdict
-from pytube.demo.stage import PARTITIONS, TIMEOUT, Broker, Election, Stage, Story, Writer, on_stage
-from pytube.outbox.partitions import slot_of
-from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID, Message, stash
+from pytube.demo.screen import DemoFailed, Takeover, lag_through, percentiles, verdict
+from pytube.demo.stage import PARTITIONS, TIMEOUT, Stage, Story, Writer
+from pytube.outbox.stash import ENQUEUED, OUTBOX_ID, Message, stash
 
 OUTBOX = "orders"
 TOPIC = "order-events"
@@ -30,11 +28,6 @@ MOST = 6
 ROLLED_BACK = 10
 """One transaction of so many is rolled back."""
 _GHOST = "rolled back"
-
-_FIGURES: Final = """
-    SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(create_time)), 0)::float8
-    FROM tube.orders
-"""
 
 
 class Orders(Writer):
@@ -70,8 +63,6 @@ class Orders(Writer):
 class Checker:
     """Judges what a consumer reads: each key's records 1, 2, 3, …, with repeats of what has come before."""
 
-    first: dict[tuple[int, int], float] = field(default_factory=dict)
-    """When the first record of each term came, by partition of the outbox and epoch."""
     arrived: int = 0
     """Records, without repeats."""
     repeats: int = 0
@@ -83,10 +74,8 @@ class Checker:
 
     def take(self, key: str, value: str, headers: Mapping[str, bytes], at: float) -> None:
         """Judge one record that came at the Unix time `at`."""
-        record = int(headers[OUTBOX_ID])
-        where = slot_of(TOPIC, key, record) % PARTITIONS, int(headers[EPOCH])
-        self.first.setdefault(where, at)
         if value == _GHOST:
+            record = headers[OUTBOX_ID].decode()
             self.wrong.append(f"{key}: the record {record} came, and its transaction was rolled back")
             return
         number, last = int(value), self._last[key]
@@ -108,39 +97,17 @@ class Checker:
         ]
 
 
-class Reader:
-    """A consumer of the topic."""
-
-    def __init__(self, bootstrap: str, checker: Checker, *, makes_topic: bool) -> None:
-        """Begin to read the topic; `makes_topic`: a mock of a cluster has each that it is asked for."""
-        self._checker = checker
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-        try:
-            if makes_topic:
-                admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT)
-            places = admin.list_topics(TOPIC, timeout=TIMEOUT).topics[TOPIC].partitions
-        except KafkaException as error:
-            raise DemoFailed(f"Kafka has no topic for the demo: {error}") from error
-        # Else the mock of a cluster keeps records back for half a second.
-        self._topic = Topic(bootstrap, TOPIC, places, fetch_wait_max_ms=20)
-        self.close = self._topic.close
-
-    def finish(self) -> None:
-        """Read to the end of the topic as it is now."""
-        too_late = DemoFailed(f"the consumer did not get all of {TOPIC} within {TIMEOUT:g} s")
-        self._topic.read_to_end(self.poll, too_late)
-
-    def poll(self) -> bool:
-        """Read what has come; whether there was something."""
-        try:
-            messages = self._topic.records(wait=0.01)
-        except KafkaException as error:
-            raise DemoFailed(f"the consumer can't read any more: {error}") from error
-        for message in messages:
-            headers: Any = message.headers() or ()
-            key, value = _text(message.key()), _text(message.value())
-            self._checker.take(key, value, dict(headers), time.time())
-        return bool(messages)
+def _topic(bootstrap: str, *, makes_it: bool) -> Topic:
+    """What a consumer of the topic reads."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        if makes_it:
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(TIMEOUT)
+        places = admin.list_topics(TOPIC, timeout=TIMEOUT).topics[TOPIC].partitions
+    except KafkaException as error:
+        raise DemoFailed(f"Kafka has no topic for the demo: {error}") from error
+    # Else the mock of a cluster keeps records back for half a second.
+    return Topic(bootstrap, TOPIC, places, fetch_wait_max_ms=20)
 
 
 def _text(value: str | bytes | None) -> str:
@@ -155,32 +122,27 @@ _SESSION_TIMEOUT = 6.0
 """Seconds: short, so that the take-over fits; what a dead worker had handed over has to be over then."""
 
 
-def run(*, kafka: Broker, election: Election, seconds: float, directory: Path | None) -> int:
-    """See `pytube.demo.main`. A broker there is in any case."""
-    return on_stage(
-        directory,
-        kafka,
-        election,
-        lambda stage: OutboxStory(stage, makes_topic=kafka == "real").play(seconds),
-    )
-
-
 class OutboxStory(Story):
     """One demonstration."""
 
     KIND = "outbox"
     NAME = OUTBOX
+    FIGURES = """
+        SELECT count(*), count(*),
+            coalesce(extract(epoch FROM clock_timestamp() - min(create_time)), 0)::float8
+        FROM tube.orders
+    """
 
     def __init__(self, stage: Stage, *, makes_topic: bool) -> None:
-        """`makes_topic`: the broker has to be told of the topic."""
+        """`makes_topic`: the broker has to be told of the topic; a mock of a cluster has every one."""
         super().__init__(stage)
         self.connection.execute("SELECT outbox_ensure_exists(%s, %s)", [OUTBOX, PARTITIONS])
         assert stage.bootstrap is not None, "an outbox needs a broker"
         self._orders = Orders(self.dsn)
         stage.stack.callback(self._orders.close)
-        self._checker = Checker(self.first)
-        self._reader = Reader(stage.bootstrap, self._checker, makes_topic=makes_topic)
-        stage.stack.callback(self._reader.close)
+        self._checker = Checker()
+        self._topic = _topic(stage.bootstrap, makes_it=makes_topic)
+        stage.stack.callback(self._topic.close)
         self.checks.append(self._orders.check)
 
     @property
@@ -190,12 +152,15 @@ class OutboxStory(Story):
 
     def poll(self) -> bool:
         """What has come to the consumer."""
-        return self._reader.poll()
-
-    def figures(self) -> Figures:
-        """How things stand."""
-        count, lag = self.rows(_FIGURES)[0]
-        return Figures(count, count, lag)
+        try:
+            messages = self._topic.records(wait=0.01)
+        except KafkaException as error:
+            raise DemoFailed(f"the consumer can't read any more: {error}") from error
+        for message in messages:
+            headers: Any = message.headers() or ()
+            key, value = _text(message.key()), _text(message.value())
+            self._checker.take(key, value, dict(headers), time.time())
+        return bool(messages)
 
     def play(self, seconds: float) -> int:
         """Everything, with load for `seconds` or as long as the take-over needs; the exit code."""
@@ -218,15 +183,16 @@ class OutboxStory(Story):
         screen.step("the application is stopped; what waits is delivered")
         self.drain(_DRAIN_LIMIT, "the outbox was not drained")
         exits = self.stop()
-        self._reader.finish()
+        too_late = DemoFailed(f"the consumer did not get all of {TOPIC} within {TIMEOUT:g} s")
+        self._topic.read_to_end(self.poll, too_late)
         return self._report(takeover, lasted, exits)
 
     def _report(self, takeover: Takeover, lasted: float, exits: list[str]) -> int:
         orders, checker, screen = self._orders, self._checker, self.screen
         before = percentiles(took for at, took in checker.latencies if at < takeover.at)
         lag = [(at - took, took) for at, took in checker.latencies]
-        screen.heading("What was seen")
         screen.facts(
+            "What was seen",
             {
                 "transactions": f"{orders.transactions:,} in {lasted:.0f} s, {orders.rolled_back:,} of them "
                 "rolled back",
@@ -235,25 +201,22 @@ class OutboxStory(Story):
                 "INSERT to consumer": f"{before}, before the kill",
                 "take-over": str(takeover),
                 "lag": lag_through(lag, takeover.at, takeover.victim),
-            }
+            },
         )
         wrong = [*checker.wrong, *checker.missing(orders.committed), *exits]
         if parked := len(self.rows("SELECT FROM outbox_parked(%s, 1000)", OUTBOX)):
             wrong.append(f"{parked:,} records were set aside with an error")
         if not checker.arrived:
             wrong.append("no record came, so nothing was checked")
-        code = verdict(
+        return verdict(
             screen,
             self.stage.path,
             wrong[:10],
             f"COMPLETE AND IN ORDER: all {checker.arrived:,} committed records came to the consumer, "
             "those of each key in order, and nothing that was rolled back.",
+            {
+                "demo": "a copy of three tables, compared row by row",
+                "dev postgres": "a Postgres server to try the quick start with",
+                "outbox --help": "the commands for outboxes",
+            },
         )
-        if not code:
-            suggest(
-                screen,
-                ("demo", "a copy of three tables, compared row by row"),
-                ("dev postgres", "a Postgres server to try the quick start with"),
-                ("outbox --help", "the commands for outboxes"),
-            )
-        return code

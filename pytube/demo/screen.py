@@ -100,13 +100,10 @@ class Screen:
         if self._now:
             self.line(self._now)
 
-    def heading(self, text: str) -> None:
-        """The title of what follows, after an empty line."""
-        self.line("")
-        self.line(text, "bold underline")
-
-    def facts(self, facts: Mapping[str, str]) -> None:
+    def facts(self, title: str, facts: Mapping[str, str]) -> None:
         """Names and values, below each other; further lines of a value stand below its first."""
+        self.line("")
+        self.line(title, "bold underline")
         wide = max(len(name) for name in facts)
         for name, value in facts.items():
             for number, line in enumerate(value.split("\n")):
@@ -119,11 +116,7 @@ class Screen:
 
 
 def state(
-    second: int,
-    figures: Figures,
-    rate: float,
-    leaders: Sequence[Leader],
-    dead: Collection[str],
+    second: int, figures: Figures, rate: float, leaders: Sequence[Leader], dead: Collection[str]
 ) -> Text:
     """How things stand in a second: the rate of arrivals, the queue, the leaders.
 
@@ -205,9 +198,17 @@ class Takeover(NamedTuple):
 
 
 def verdict(
-    screen: Screen, directory: Path, wrong: Sequence[str], well: str, details: Sequence[str] = ()
+    screen: Screen,
+    directory: Path,
+    wrong: Sequence[str],
+    well: str,
+    others: Mapping[str, str],
+    details: Sequence[str] = (),
 ) -> int:
-    """Print what is wrong or, where nothing is, that all is `well`; the exit code."""
+    """Print what is wrong or, where nothing is, that all is `well`, and what to try next; the exit code.
+
+    `others`: arguments of the program, and their effect. `details`: more of what is wrong.
+    """
     screen.line("")
     for text in wrong:
         screen.line(f"WRONG: {text}", "bold red")
@@ -216,13 +217,10 @@ def verdict(
     if not wrong:
         screen.line(well, "bold green")
     screen.line(f"Data and logs are kept in {directory}", "" if wrong else "dim")
-    return 1 if wrong else 0
-
-
-def suggest(screen: Screen, *others: tuple[str, str]) -> None:
-    """What to try next: arguments of the program, and their effect."""
+    if wrong:
+        return 1
     program = sys.argv[0] if Path(sys.argv[0]).name.startswith("pytube") else "python -m pytube"
     if shutil.which(Path(program).name) == program:
         program = Path(program).name
-    screen.heading("Try next")
-    screen.facts({f"{program} {arguments}": what for arguments, what in others})
+    screen.facts("Try next", {f"{program} {arguments}": what for arguments, what in others.items()})
+    return 0

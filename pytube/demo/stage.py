@@ -213,7 +213,7 @@ class Process(ServerProcess):
             raise DemoFailed("\n".join([ended, *lines]))
 
 
-class Writer(threading.Thread, ABC):
+class Writer(threading.Thread):
     """Writes to the database in a session and a thread of its own, at a steady rate, after `start`."""
 
     def __init__(self, dsn: str, name: str, interval: float) -> None:
@@ -224,9 +224,9 @@ class Writer(threading.Thread, ABC):
         self._end = threading.Event()
         self._error: psycopg.Error | None = None
 
-    @abstractmethod
     def write(self) -> None:
         """One transaction."""
+        raise NotImplementedError
 
     def run(self) -> None:
         """Write until it is finished, or can't."""
@@ -278,6 +278,7 @@ def client_environment() -> dict[str, str]:
 
 # --- the acts ---------------------------------------------------------------------------------
 
+_LEADERS = "SELECT partition, client_id, epoch FROM tube_leaders(%s) WHERE leader_id IS NOT NULL ORDER BY 1"
 _PAUSE = 0.05
 # Seconds; a demonstration that is well comes near none of them.
 _LEAD_LIMIT = 120.0
@@ -293,9 +294,8 @@ class Story(ABC):
     KIND: ClassVar[Literal["tube", "outbox"]]
     NAME: ClassVar[str]
     """Of the tube or outbox."""
-    LEADERS: ClassVar[str] = (
-        "SELECT partition, client_id, epoch FROM tube_leaders(%s) WHERE leader_id IS NOT NULL ORDER BY 1"
-    )
+    FIGURES: ClassVar[str]
+    """A query for `Figures`."""
 
     def __init__(self, stage: Stage) -> None:
         """Install the SQL and connect; nothing runs before `start`."""
@@ -306,8 +306,6 @@ class Story(ABC):
         stage.stack.callback(self.connection.close)
         self.checks: list[Callable[[], None]] = [self._check_workers]
         """Called at every look; each raises when what it guards has failed."""
-        self.first: dict[tuple[int, int], float] = {}
-        """When each term, as (partition, epoch), first delivered something; Unix time."""
         self._workers: dict[str, Process] = {}
         self._dead: set[str] = set()
         """Workers that were killed and not yet started again."""
@@ -323,13 +321,13 @@ class Story(ABC):
     def poll(self) -> bool:
         """Take in what has come out at the other end; whether there was something."""
 
-    @abstractmethod
     def figures(self) -> Figures:
         """How things stand."""
+        return Figures(*self.rows(self.FIGURES)[0])
 
     def leaders(self) -> list[Leader]:
         """Who leads what, by partition; a dead one as well, until another takes over."""
-        return [Leader(*row) for row in self.rows(self.LEADERS, self.NAME)]
+        return [Leader(*row) for row in self.rows(_LEADERS, self.NAME)]
 
     def rows(self, query: str, *arguments: object) -> list[tuple[Any, ...]]:
         """What a statement gives."""
@@ -340,25 +338,23 @@ class Story(ABC):
 
     # --- workers ---
 
-    def start(self, settings: Mapping[str, object], log_format: str = "human", **worker: object) -> None:
+    def start(self, settings: Mapping[str, object], **worker: object) -> None:
         """Start three workers, as a user starts them; `settings` configure the sink, or the outbox."""
         sections: dict[str, Mapping[str, object]]
         section = f'tube."{self.NAME}".sink' if self.KIND == "tube" else f'outbox."{self.NAME}"'
-        self._command = [sys.executable, "-m", "pytube", "--log-format", log_format, "--config"]
         for name in WORKERS:
             common = {"client_id": name, "election": self.stage.election, "receive_deadline": 2.0}
             sections = {"postgres": {"dsn": self.dsn}, "worker": common | worker, section: settings}
             if self.stage.election == "neli":
                 sections["kafka"] = {"bootstrap_servers": self.stage.bootstrap}
-            self._path(name, "toml").write_text(configuration(sections))
+            (self.stage.path / f"{name}.toml").write_text(configuration(sections))
             self._start(name)
 
-    def _path(self, name: str, kind: str) -> Path:
-        return self.stage.path / f"{name}.{kind}"
-
     def _start(self, name: str) -> None:
-        of_worker = [str(self._path(name, "toml")), "worker", f"--{self.KIND}", self.NAME]
-        process = Process(f"the worker {name}", [*self._command, *of_worker], self._path(name, "log"))
+        path = self.stage.path / name
+        command = [sys.executable, "-m", "pytube", "--log-format", "json", "--config", f"{path}.toml"]
+        command += ["worker", f"--{self.KIND}", self.NAME]
+        process = Process(f"the worker {name}", command, path.with_suffix(".log"))
         self.stage.stack.callback(process.kill)
         self._workers[name] = process
 
@@ -411,31 +407,38 @@ class Story(ABC):
     def _take_over(self, victim: str) -> Takeover:
         """SIGKILL a leader, see others take over what it led, and start it again."""
         terms = {one.partition: one.epoch for one in self.leaders() if one.client == victim}
+        old = max(terms.values())
         at = time.time()
         self._workers.pop(victim).kill()
         self._dead.add(victim)
         led = " and ".join(map(str, terms))
         self.screen.step(f"SIGKILL: {victim}, which led {led}, is gone", "bold red")
-        firsts: list[float | None] = []
-
-        def taken() -> bool:
-            firsts[:] = [first_after(self.first, *term) for term in terms.items()]
-            return None not in firsts
-
-        missing = f"the others had not taken over what {victim} led and delivered from there"
-        self.until(taken, limit=_TAKEOVER_LIMIT, missing=missing)
+        self.until(
+            lambda: (
+                {one.partition for one in self.leaders() if one.epoch > terms.get(one.partition, one.epoch)}
+                == terms.keys()
+            ),
+            limit=_TAKEOVER_LIMIT,
+            missing=f"the others had not taken over what {victim} led",
+        )
+        led_at = time.time()
+        self.until(
+            lambda: self.figures().lag < time.time() - led_at,  # all that had waited for them is delivered
+            limit=_TAKEOVER_LIMIT,
+            missing=f"the others had not delivered what {victim} had left",
+        )
+        takeover = Takeover(victim, at, time.time() - at)
         self.screen.step(f"the others have taken over what {victim} led", "bold green")
         self._start(victim)
         self._dead.discard(victim)
         self.screen.step(f"{victim} is started again", "bold green")
-        old = max(terms.values())
         self.until(
             lambda: any(one.client == victim and one.epoch > old for one in self.leaders()),
             limit=_LEAD_LIMIT,
             missing=f"{victim}, started again, did not lead",
         )
         self.screen.step(f"{victim} leads again", "bold green")
-        return Takeover(victim, at, max((first - at for first in firsts if first is not None), default=0.0))
+        return takeover
 
     def drain(self, limit: float, missing: str) -> None:
         """Wait until nothing is left to deliver."""
@@ -472,8 +475,3 @@ class Story(ABC):
         rate = (delivered - before) / max(now - then, 0.001)
         self._last = (now, delivered)
         self.screen.now(state(second, self.figures(), rate, self.leaders(), self._dead))
-
-
-def first_after(first: Mapping[tuple[int, int], float], partition: int, epoch: int) -> float | None:
-    """When a later term than `epoch` first delivered something of the partition; None: none has yet."""
-    return min((at for (p, e), at in first.items() if p == partition and e > epoch), default=None)

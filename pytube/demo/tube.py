@@ -12,34 +12,12 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pytube.demo.copies import TUBE, Copy, Key, Lines, SinkType, check, running
-from pytube.demo.screen import (
-    WORKERS,
-    DemoFailed,
-    Figures,
-    Takeover,
-    duration,
-    lag_through,
-    percentiles,
-    suggest,
-    verdict,
-)
-from pytube.demo.stage import (
-    PARTITIONS,
-    Broker,
-    Election,
-    Process,
-    Stage,
-    Story,
-    Writer,
-    client_environment,
-    on_stage,
-)
+from pytube.demo.copies import TUBE, Copy, Key, Lines
+from pytube.demo.screen import WORKERS, DemoFailed, Takeover, duration, lag_through, percentiles, verdict
+from pytube.demo.stage import PARTITIONS, Process, Stage, Story, Writer, client_environment
 from pytube.tubes.admin import Tubes
 
 ACCOUNT_SHARDS = 16
@@ -51,22 +29,17 @@ _ROWS: Final = """
     SELECT (SELECT count(*) FROM pgbench_accounts) + (SELECT count(*) FROM pgbench_tellers)
         + (SELECT count(*) FROM pgbench_branches)
 """
-_FIGURES: Final = f"""
-    SELECT count(*), coalesce(sum(cardinality(ids)), 0)::bigint,
-        coalesce(extract(epoch FROM clock_timestamp() - min(ts)), 0)::float8
-    FROM tube."{TUBE}"
-"""  # noqa: S608 # a constant
 # The shard is worked out here by other code, so that a mistake in ours would be seen.
 _DOCUMENTS: Final = (
-    "SELECT (aid % 16)::integer, aid::bigint, row_to_json(r)::text FROM pgbench_accounts AS r",
-    "SELECT 16, tid::bigint, row_to_json(r)::text FROM pgbench_tellers AS r",
-    "SELECT 17, bid::bigint, row_to_json(r)::text FROM pgbench_branches AS r",
+    "SELECT (aid % 16)::integer, aid::bigint, row_to_json(r) FROM pgbench_accounts AS r",
+    "SELECT 16, tid::bigint, row_to_json(r) FROM pgbench_tellers AS r",
+    "SELECT 17, bid::bigint, row_to_json(r) FROM pgbench_branches AS r",
 )
 
 ACCOUNT: Key = (7, 7)
 """The row that is shown."""
 CHANGE: Final = "UPDATE pgbench_accounts SET abalance = 1000, filler = 'hello' WHERE aid = 7"
-_ACCOUNT: Final = "SELECT row_to_json(r)::text FROM pgbench_accounts AS r WHERE aid = 7"
+_ACCOUNT: Final = "SELECT row_to_json(r) FROM pgbench_accounts AS r WHERE aid = 7"
 
 RATE = 200
 """Transactions per second: what two cores carry well beside servers, workers and what compares."""
@@ -82,20 +55,6 @@ _GLANCE = 0.002
 """Between two looks for a document."""
 _SHOWN = 3
 _LONGEST = 300
-
-
-def run(*, kafka: Broker, election: Election, sink: SinkType, seconds: float, directory: Path | None) -> int:
-    """See `pytube.demo.main`."""
-    check(sink)
-    broker: Broker | None = kafka if election == "neli" else None
-    if sink == "kafka":
-        broker = "real"
-
-    def play(stage: Stage) -> int:
-        copy = stage.stack.enter_context(running(sink, stage.path, stage.bootstrap))
-        return TubeStory(stage, copy).play(seconds)
-
-    return on_stage(directory, broker, election, play)
 
 
 # --- the probe ----------------------------------------------------------------------------
@@ -150,87 +109,44 @@ def latencies(commits: Sequence[Moment], arrivals: Iterable[Moment]) -> list[flo
 class Feed:
     """Watches a copy grow. Who delivered how much is in the logs of the workers, five times a second."""
 
-    def __init__(self, copy: Copy, logs: Path, first: dict[tuple[int, int], float]) -> None:
-        """`logs`: the folder of the workers' logs; `first`: as of `Story`."""
+    def __init__(self, copy: Copy, logs: Path) -> None:
+        """`logs`: the folder of the workers' logs."""
         self.copy = copy
-        self.documents = 0
         self.by_client: Counter[str] = Counter()
         self.arrivals: list[Moment] = []
         """Of the probe's numbers."""
-        self._first = first
         self._logs = {name: Lines(logs / f"{name}.log") for name in WORKERS}
-        self._epochs: dict[tuple[str, int], int] = {}
-        """The present term of each worker and partition."""
 
     def poll(self) -> bool:
         """Take in what has come; whether there was something."""
-        before = self.documents
+        has_come = self.copy.poll()
         for client, log in self._logs.items():
             for said in log.new():
-                self._take(client, said)
-        has_come = self.copy.poll()
+                if said.get("event") == "meter_read" and said["documents"]:
+                    self.by_client[client] += said["documents"]
+                    has_come = True
         number = number_in(self.copy.document(TELLER))
         if number is not None and (not self.arrivals or self.arrivals[-1].number != number):
             self.arrivals.append(Moment(number, self.copy.came(TELLER)))
-        return has_come or self.documents > before
-
-    def _take(self, client: str, said: Mapping[str, Any]) -> None:
-        event = said.get("event")
-        if event == "leader_acquired":
-            self._epochs[client, said["partition"]] = said["epoch"]
-        elif event == "meter_read" and said["documents"]:
-            at = datetime.fromisoformat(said["timestamp"]).timestamp()
-            self.documents += said["documents"]
-            self.by_client[client] += said["documents"]
-            self._first.setdefault((said["partition"], self._epochs[client, said["partition"]]), at)
+        return has_come
 
 
 # --- source against copy --------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class Comparison:
-    """Every row of the source compared with the copy, both ways, and what differs."""
-
-    rows: int = 0
-    missing: int = 0
-    """In the source, not in the copy."""
-    extra: int = 0
-    """In the copy, not in the source."""
-    different: int = 0
-    examples: list[str] = field(default_factory=list)
-    """The first few of each kind, a sentence each."""
-
-    @property
-    def equal(self) -> bool:
-        """Whether every row is in the copy as in the source, and nothing else is."""
-        return not (self.missing or self.extra or self.different)
-
-
-def compare(source: Iterable[tuple[Key, Any]], sink: Mapping[Key, Any]) -> Comparison:
-    """Compare decoded documents: every row of the source, once, and what the sink holds."""
-    found = Comparison()
-    seen = set()
-    for key, document in source:
-        found.rows += 1
-        seen.add(key)
-        if key not in sink:
-            found.missing += 1
-            _show(found, found.missing, f"missing at the sink: {_name(key)}: {_text(document)}")
-        elif sink[key] != document:
-            found.different += 1
-            text = f"different: {_name(key)}: source {_text(document)}, sink {_text(sink[key])}"
-            _show(found, found.different, text)
-    for key, document in sink.items():
-        if key not in seen:
-            found.extra += 1
-            _show(found, found.extra, f"only at the sink: {_name(key)}: {_text(document)}")
-    return found
-
-
-def _show(found: Comparison, count: int, text: str) -> None:
-    if count <= _SHOWN:
-        found.examples.append(text)
+def differences(source: Mapping[Key, Any], sink: Mapping[Key, Any]) -> dict[str, list[str]]:
+    """Every row of the source compared with the copy, both ways: a sentence for each difference, by kind."""
+    return {
+        "missing": [
+            f"missing at the sink: {_name(key)}: {_text(source[key])}" for key in source if key not in sink
+        ],
+        "extra": [f"only at the sink: {_name(key)}: {_text(sink[key])}" for key in sink if key not in source],
+        "different": [
+            f"different: {_name(key)}: source {_text(source[key])}, sink {_text(sink[key])}"
+            for key in source
+            if key in sink and sink[key] != source[key]
+        ],
+    }
 
 
 def _name(key: Key) -> str:
@@ -243,20 +159,26 @@ def _text(document: Any) -> str:
 
 
 def problems(
-    comparison: Comparison, *, parked: int, unseen: int, transactions: int, delivered: Mapping[str, int]
+    rows: int,
+    found: Mapping[str, Sequence[str]],
+    *,
+    parked: int,
+    unseen: int,
+    transactions: int,
+    delivered: Mapping[str, int],
 ) -> list[str]:
     """What was not as it should be, a sentence each; empty when all was.
 
-    `unseen` are numbers of the probe that never came, `transactions` were done by the load, `delivered` the
-    documents by worker.
+    `found` are the `differences` of so many `rows`, `unseen` numbers of the probe that never came,
+    `transactions` were done by the load, `delivered` the documents by worker.
     """
     result: list[str] = []
-    if not comparison.rows:
+    if not rows:
         result.append("the source has no rows, so nothing was compared")
-    if not comparison.equal:
+    if any(found.values()):
         result.append(
-            f"the sink is not equal to the source: {comparison.missing:,} rows are missing there, "
-            f"{comparison.extra:,} are there only, {comparison.different:,} are different"
+            f"the sink is not equal to the source: {len(found['missing']):,} rows are missing there, "
+            f"{len(found['extra']):,} are there only, {len(found['different']):,} are different"
         )
     if parked:
         result.append(f"{parked:,} documents were set aside with an error")
@@ -277,11 +199,16 @@ class TubeStory(Story):
 
     KIND = "tube"
     NAME = TUBE
+    FIGURES = f"""
+        SELECT count(*), coalesce(sum(cardinality(ids)), 0)::bigint,
+            coalesce(extract(epoch FROM clock_timestamp() - min(ts)), 0)::float8
+        FROM tube."{TUBE}"
+    """  # noqa: S608 # a constant
 
     def __init__(self, stage: Stage, copy: Copy) -> None:
         super().__init__(stage)
         self._copy = copy
-        self._feed = Feed(copy, stage.path, self.first)
+        self._feed = Feed(copy, stage.path)
         self._pgbench = str(stage.postgres.bin("pgbench"))
         self._probe = Probe(self.dsn)
         stage.stack.callback(self._probe.close)
@@ -289,15 +216,11 @@ class TubeStory(Story):
     @property
     def arrived(self) -> int:
         """Documents."""
-        return self._feed.documents
+        return self._feed.by_client.total()
 
     def poll(self) -> bool:
         """What has come to the copy, and what the workers say of it."""
         return self._feed.poll()
-
-    def figures(self) -> Figures:
-        """How things stand."""
-        return Figures(*self.rows(_FIGURES)[0])
 
     def play(self, seconds: float) -> int:
         """Everything, with load for `seconds` or as long as the take-over needs; the exit code."""
@@ -339,9 +262,11 @@ class TubeStory(Story):
         feed, commits = self._feed, self._probe.commits
         sample = latencies(commits, feed.arrivals)
         lag = [(commit.at, took) for commit, took in zip(commits, sample, strict=False)]
-        comparison = compare(self._documents(), self._copy.documents())
+        source = dict(self._documents())
+        found = differences(source, self._copy.documents())
         wrong = problems(
-            comparison,
+            len(source),
+            found,
             parked=self.rows("SELECT count(*) FROM tube_park_list(%s, 1000)", TUBE)[0][0],
             unseen=len(commits) - len(sample),
             transactions=transactions,
@@ -349,27 +274,29 @@ class TubeStory(Story):
         )
         wrote = ", ".join(f"{name} {feed.by_client[name]:,}" for name in WORKERS)
         before = percentiles(took for at, took in lag if at + took < takeover.at)
-        self.screen.heading("What was seen")
         self.screen.facts(
+            "What was seen",
             {
-                "compared": f"{comparison.rows:,} rows of the source with {self._copy.name}",
+                "compared": f"{len(source):,} rows of the source with {self._copy.name}",
                 "load": load,
                 "documents": f"written by {wrote}; changes of a row that wait together become one",
                 "commit to copy": f"{before}, before the kill",
                 "take-over": str(takeover),
                 "lag": lag_through(lag, takeover.at, takeover.victim),
-            }
+            },
         )
-        well = f"EQUAL: all {comparison.rows:,} rows of the source are at the sink, and nothing else is."
-        code = verdict(self.screen, self.stage.path, wrong + exits, well, comparison.examples)
-        if not code:
-            suggest(
-                self.screen,
-                ("demo --outbox", "messages for Kafka, written in transactions, delivered in order"),
-                ("demo --sink postgres", "the same with the copy in a second Postgres"),
-                ("dev postgres", "a Postgres server to try the quick start with"),
-            )
-        return code
+        return verdict(
+            self.screen,
+            self.stage.path,
+            wrong + exits,
+            f"EQUAL: all {len(source):,} rows of the source are at the sink, and nothing else is.",
+            {
+                "demo --outbox": "messages for Kafka, written in transactions, delivered in order",
+                "demo --sink postgres": "the same with the copy in a second Postgres",
+                "dev postgres": "a Postgres server to try the quick start with",
+            },
+            [text for texts in found.values() for text in texts[:_SHOWN]],
+        )
 
     def _victim(self) -> str:
         """The worker that the probe's row depends on, so that the take-over shows in the latencies."""
@@ -384,7 +311,7 @@ class TubeStory(Story):
         tubes.attach(TUBE, "public.pgbench_branches", BRANCH_SHARD)
         self.screen.step(f"pytube is installed; pgbench's tables are attached to the tube {TUBE}")
         timeout = self._copy.session_timeout
-        self.start(self._copy.options, "json", session_timeout=timeout, meter_interval=0.2)
+        self.start(self._copy.options, session_timeout=timeout, meter_interval=0.2)
         self._make_tables("gv")
         rows = self.rows(_ROWS)[0][0]
         self.screen.step(f"three workers start; pgbench has filled its tables: {rows:,} rows")
@@ -412,13 +339,13 @@ class TubeStory(Story):
         """Change one row, and show it in the source and in the copy before and after."""
 
         def until_equal() -> tuple[str, str]:
-            there = json.loads(self.rows(_ACCOUNT)[0][0])
-
-            def is_equal() -> bool:
-                return bool(self._copy.document(ACCOUNT) == there)
-
-            missing = "the row that is shown had not come to the copy"
-            self.until(is_equal, limit=_CHANGE_LIMIT, missing=missing, pause=_GLANCE)
+            there = self.rows(_ACCOUNT)[0][0]
+            self.until(
+                lambda: bool(self._copy.document(ACCOUNT) == there),
+                limit=_CHANGE_LIMIT,
+                missing="the row that is shown had not come to the copy",
+                pause=_GLANCE,
+            )
             return _text(_bare(there)), _text(_bare(self._copy.document(ACCOUNT)))
 
         before = until_equal()
@@ -426,15 +353,15 @@ class TubeStory(Story):
         committed = time.time()
         after = until_equal()
         took = duration(time.time() - committed)
-        self.screen.heading("One row")
         self.screen.facts(
+            "One row",
             {
                 "in Postgres": before[0],
                 "in the copy": before[1],
                 "then": CHANGE,
                 "in Postgres now": after[0],
                 "in the copy now": f"{after[1]}, {took} after the commit",
-            }
+            },
         )
         self.screen.line("")
 
@@ -444,10 +371,10 @@ class TubeStory(Story):
             pass
 
     def _documents(self) -> Iterator[tuple[Key, Any]]:
-        """Every row as the document that the copy should have, decoded."""
+        """Every row as the document that the copy should have."""
         for query in _DOCUMENTS:
-            for shard, key, text in self.rows(query):
-                yield (shard, key), json.loads(text)
+            for shard, key, document in self.rows(query):
+                yield (shard, key), document
 
 
 def transactions_in(text: str) -> int | None:

@@ -75,11 +75,7 @@ class MemorySink:
     """Keeps documents in a `MemoryStore`, and watches that no key is in two calls at once."""
 
     def __init__(
-        self,
-        store: MemoryStore | None = None,
-        *,
-        compares: bool = False,
-        faults: Faults | None = None,
+        self, store: MemoryStore | None = None, *, compares: bool = False, faults: Faults | None = None
     ) -> None:
         self.compares = compares
         self.store = MemoryStore() if store is None else store

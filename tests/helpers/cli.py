@@ -16,7 +16,7 @@ from typing import Any
 import click
 from click.testing import CliRunner, Result
 
-from pytube.cli.program import cli
+from pytube.cli.program import Later, cli
 from tests.helpers import forked
 from tests.helpers.armed import module
 from tests.helpers.forked import Piped
@@ -40,6 +40,23 @@ def run(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | N
     assert result.exit_code == code, f"exit code {result.exit_code}:\n{result.output}\n{result.exception!r}"
     assert "Traceback" not in result.output
     return result
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command and every group of the program, by its words."""
+    found: dict[str, click.Command] = {}
+    waiting: list[tuple[str, click.Command]] = [*cli.commands.items()]
+    while waiting:
+        words, listed = waiting.pop(0)
+        found[words] = command = listed.load() if isinstance(listed, Later) else listed
+        if isinstance(command, click.Group):
+            waiting += [(f"{words} {name}", inner) for name, inner in command.commands.items()]
+    return found
+
+
+def leaves() -> set[str]:
+    """The words of each command of the program that is no group."""
+    return {words for words, command in commands().items() if not isinstance(command, click.Group)}
 
 
 def run_json(*arguments: str, dsn: str | None = None, code: int = 0, folder: Path | None = None) -> Any:

@@ -10,19 +10,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import click
 import pytest
 from click.testing import CliRunner
 from pydantic import SecretStr
 from textual.widgets import DataTable
 
 from pytube.cli import rights
-from pytube.cli.program import Later, cli
+from pytube.cli.program import cli
 from pytube.cli.top import TopApp
 from pytube.db.database import Database
 from tests.docs.pages import BY_NAME
 from tests.helpers import http
-from tests.helpers.cli import run, start
+from tests.helpers.cli import leaves, run, start
 from tests.helpers.database import ROOT
 from tests.helpers.roles import Staff, staff
 from tests.helpers.waiting import LIMIT, wait_until, wait_until_async
@@ -61,18 +60,6 @@ ELSEWHERE = {
 """Commands that need servers of their own: the test that runs each as its role. Two bring their own."""
 
 
-def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Each command of the program."""
-    for name, command in group.commands.items():
-        if command.hidden:
-            continue
-        found = command.load() if isinstance(command, Later) else command
-        if isinstance(found, click.Group):
-            yield from commands(found, (*path, name))
-        else:
-            yield " ".join((*path, name))
-
-
 def documented() -> dict[str, str]:
     """The role of each command: the kind of one of ours, `installer` or `none`."""
     lines = BY_NAME["docs/security.md"].text.partition("### Which role runs which command")[2].splitlines()
@@ -91,7 +78,7 @@ def documented() -> dict[str, str]:
 
 
 def test_the_page_names_a_role_for_each_command() -> None:
-    assert set(documented()) == set(commands())
+    assert set(documented()) == leaves()
     # What a refused command says.
     ours = {
         command: kind for command, kind in documented().items() if kind in ("monitor", "writer", "worker")
@@ -191,7 +178,7 @@ def test_each_command_as_its_role(cast: Cast) -> None:
     declare(cast)
     look(cast)
     take_away(cast)
-    assert cast.done == set(commands()) - set(ELSEWHERE)
+    assert cast.done == leaves() - set(ELSEWHERE)
 
 
 def make(cast: Cast) -> None:

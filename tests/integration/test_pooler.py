@@ -9,13 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import click
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from pytube.cli.program import Later, cli
 from pytube.config import load
 from pytube.db import pooler
 from pytube.db.connect import connect_async, connect_sync
@@ -28,7 +26,7 @@ from pytube.spark.hosts import Host
 from pytube.spark.source import read
 from pytube.worker import Worker
 from tests.conftest import Connect
-from tests.helpers.cli import run, start
+from tests.helpers.cli import leaves, run, start
 from tests.helpers.logs import capture_logs
 from tests.helpers.pgbouncer import pgbouncer, programs
 from tests.helpers.waiting import wait_until_async
@@ -151,21 +149,11 @@ LEFT_BEHIND = """
 """
 
 
-def commands(listed: click.Command = cli, path: tuple[str, ...] = ()) -> set[str]:
-    """Every command of the program."""
-    command = listed.load() if isinstance(listed, Later) else listed
-    if not isinstance(command, click.Group):
-        return {" ".join(path)}
-    return set().union(
-        *(commands(each, (*path, name)) for name, each in command.commands.items() if not each.hidden)
-    )
-
-
 def test_every_command_is_tried() -> None:
     others = {*WITHOUT_DATABASE, *BY_THE_CONFIGURATION, *BY_A_HOST, *BY_OTHERS}
     refused = [*REFUSED, *REFUSED_WITH_A_CONFIGURATION]
-    tried = {name for name in commands() for words in refused if f"{words} ".startswith(f"{name} ")}
-    assert tried | others == commands()
+    tried = {name for name in leaves() for words in refused if f"{words} ".startswith(f"{name} ")}
+    assert tried | others == leaves()
 
 
 @pytest.mark.parametrize("mode", ["transaction", "statement"])

@@ -8,7 +8,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -20,9 +19,9 @@ import pytube
 from pytube import logs
 from pytube.cli.context import key_argument, tube_argument
 from pytube.cli.output import seconds
-from pytube.cli.program import COMMANDS, EXAMPLES, Later, cli, in_their_place
+from pytube.cli.program import COMMANDS, EXAMPLES, cli, in_their_place
 from tests.docs.pages import BY_NAME
-from tests.helpers.cli import run, run_json
+from tests.helpers.cli import commands, leaves, run, run_json
 from tests.helpers.database import ROOT
 
 DOWN = "postgresql://app:hunter2@127.0.0.1:1/app"
@@ -37,34 +36,21 @@ password = "hunter2"
 SERVED = CONFIG.replace(DOWN, "dbname=shop host=db.example").replace('password = "hunter2"', "")
 
 
-def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """All commands that help shows, by the words that name them."""
-    found: list[tuple[str, ...]] = []
-    for name, listed in group.commands.items():
-        if listed.hidden:
-            continue
-        here = (*path, name)
-        command = listed.load() if isinstance(listed, Later) else listed
-        found += [here, *(commands(command, here) if isinstance(command, click.Group) else [])]
-    return found
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "pytube.toml").write_text(CONFIG)
     return tmp_path
 
 
-@pytest.mark.parametrize("words", commands(cli), ids=" ".join)
-def test_every_command_has_help(words: tuple[str, ...]) -> None:
-    out = run(*words, "--help", dsn=DOWN).stdout
+@pytest.mark.parametrize("words", commands())
+def test_every_command_has_help(words: str) -> None:
+    out = run(*words.split(), "--help", dsn=DOWN).stdout
     assert "Usage: cli" in out
     assert "hunter2" not in out
     assert not re.search(r"\b(INTEGER|FLOAT)\b|…\s*\n", out), "no types of click, and nothing cut"
     assert not re.search(r"\[default[^]]*\]\s*\[default", out), "one default each"
-    name = " ".join(words)
-    _, calls = EXAMPLES.get(name, ("", ()))
-    assert all(f"pytube {name} {call}".rstrip() in " ".join(out.split()) for call in calls)
+    _, calls = EXAMPLES.get(words, ("", ()))
+    assert all(f"pytube {words} {call}".rstrip() in " ".join(out.split()) for call in calls)
 
 
 def test_version() -> None:
@@ -74,9 +60,7 @@ def test_version() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_summaries(name: str) -> None:
     """Those that `--help` shows without loading a command are the commands' own."""
-    module, summary = COMMANDS[name]
-    command = Later(name, module, summary).load()
-    assert command.get_short_help_str(limit=200) == summary
+    assert commands()[name].get_short_help_str(limit=200) == COMMANDS[name][1]
 
 
 @pytest.mark.parametrize("option", ["--version", "--help"])
@@ -277,23 +261,12 @@ class TestExamples:
             (tmp_path / name).touch()
         page, calls = EXAMPLES[words]
         for call in calls:
-            called(words.split()).make_context(words, in_their_place(shlex.split(call)))
+            commands()[words].make_context(words, in_their_place(shlex.split(call)))
         name, _, anchor = page.partition("#")
         assert not anchor or anchor in BY_NAME[f"docs/{name}"].anchors()
 
     def test_each_command_has_some(self) -> None:
-        leaves = {" ".join(words) for words in commands(cli) if not isinstance(called(words), click.Group)}
-        assert set(EXAMPLES) == leaves
-
-
-def called(words: Sequence[str]) -> click.Command:
-    """The command that these words call."""
-    command: click.Command = cli
-    for word in words:
-        assert isinstance(command, click.Group)
-        command = command.commands[word]
-        command = command.load() if isinstance(command, Later) else command
-    return command
+        assert set(EXAMPLES) == leaves()
 
 
 class TestWhereOptionsStand:
@@ -340,9 +313,9 @@ VERBS = {"list", "show", "retry", "discard"}
 
 @pytest.mark.parametrize("words", ["park", "pods", "outbox parked"])
 def test_one_verb_for_one_act(words: str) -> None:
-    group = called(words.split())
+    group = commands()[words]
     assert isinstance(group, click.Group)
-    assert {name for name, command in group.commands.items() if not command.hidden} >= VERBS
+    assert group.commands.keys() >= VERBS
 
 
 WITHOUT_JSON = {
@@ -356,10 +329,9 @@ WITHOUT_JSON = {
 
 
 def test_each_command_prints_json() -> None:
-    leaves = {" ".join(words): called(words) for words in commands(cli)}
     without = {
         words
-        for words, command in leaves.items()
+        for words, command in commands().items()
         if not isinstance(command, click.Group)
         and not any("--json" in parameter.opts for parameter in command.params)
     }

@@ -31,9 +31,8 @@ from pytube.errors import (
     WaitTimeout,
 )
 from tests.docs.pages import BY_NAME
-from tests.helpers.cli import run
+from tests.helpers.cli import commands, run
 from tests.helpers.database import ROOT
-from tests.unit.test_cli import called
 
 
 def ended(does: Callable[[], object], answer: str = "") -> Result:
@@ -159,10 +158,9 @@ def test_force_asks_people_and_no_script(
     assert ("drop it?" in result.stderr) == asks
 
 
-@pytest.mark.parametrize("words", ["tube drop t", "outbox drop o", "uninstall", "reindex finish t"])
+@pytest.mark.parametrize("words", ["tube drop", "outbox drop", "uninstall", "reindex finish"])
 def test_commands_that_delete_have_yes(words: str) -> None:
-    command = called(words.split()[:2] if " " in words else [words])
-    assert {"--force", "--yes"} <= {name for parameter in command.params for name in parameter.opts}
+    assert {"--force", "--yes"} <= {name for one in commands()[words].params for name in one.opts}
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytube.demo.screen import WORKERS, Screen, Takeover, duration, lag_through, percentiles, verdict
-from pytube.demo.tube import Comparison, Moment, compare, latencies, number_in, problems, transactions_in
+from pytube.demo.tube import Moment, differences, latencies, number_in, problems, transactions_in
+
+EQUAL: dict[str, list[str]] = {"missing": [], "extra": [], "different": []}
 
 
 def test_equal_both_ways() -> None:
-    found = compare([((0, 1), {"a": 1}), ((1, 1), {"a": 2})], {(1, 1): {"a": 2}, (0, 1): {"a": 1}})
-    assert found == Comparison(rows=2)
-    assert found.equal
+    found = differences({(0, 1): {"a": 1}, (1, 1): {"a": 2}}, {(1, 1): {"a": 2}, (0, 1): {"a": 1}})
+    assert found == EQUAL
 
 
-def test_every_kind_of_difference_is_counted_and_the_first_few_are_shown() -> None:
-    source = [((0, key), {"v": key}) for key in range(20)]
+def test_every_kind_of_difference_is_found() -> None:
+    source = {(0, key): {"v": key} for key in range(20)}
     sink = {(0, key): {"v": -key} for key in range(10)} | {(7, key): {"v": "x" * 1000} for key in range(5)}
-    found = compare(source, sink)
+    found = differences(source, sink)
     # 0 is its own negative.
-    assert (found.rows, found.missing, found.extra, found.different) == (20, 10, 5, 9)
-    assert not found.equal
-    assert len(found.examples) == 9
-    assert found.examples[0] == 'different: shard 0 id 1: source {"v": 1}, sink {"v": -1}'
-    assert found.examples[3] == 'missing at the sink: shard 0 id 10: {"v": 10}'
-    assert found.examples[6].startswith("only at the sink: shard 7 id 0: ")
-    assert len(found.examples[6]) < 400
+    assert {kind: len(texts) for kind, texts in found.items()} == {"missing": 10, "extra": 5, "different": 9}
+    assert found["different"][0] == 'different: shard 0 id 1: source {"v": 1}, sink {"v": -1}'
+    assert found["missing"][0] == 'missing at the sink: shard 0 id 10: {"v": 10}'
+    assert found["extra"][0].startswith("only at the sink: shard 7 id 0: ")
+    assert len(found["extra"][0]) < 400
 
 
 def test_a_probe_is_there_when_it_or_a_later_one_is() -> None:
@@ -85,9 +85,9 @@ def test_a_long_run_has_wider_blocks() -> None:
     ("other", "problem"),
     [
         ({}, None),
-        ({"comparison": Comparison(rows=0)}, "the source has no rows, so nothing was compared"),
+        ({"rows": 0}, "the source has no rows, so nothing was compared"),
         (
-            {"comparison": Comparison(3, missing=1, extra=2, different=3)},
+            {"found": {"missing": ["a"], "extra": ["b", "c"], "different": ["d", "e", "f"]}},
             (
                 "the sink is not equal to the source: 1 rows are missing there, "
                 "2 are there only, 3 are different"
@@ -101,7 +101,8 @@ def test_a_long_run_has_wider_blocks() -> None:
 )
 def test_each_thing_that_can_be_wrong(other: dict[str, Any], problem: str | None) -> None:
     well: dict[str, Any] = {
-        "comparison": Comparison(rows=3),
+        "rows": 3,
+        "found": EQUAL,
         "parked": 0,
         "unseen": 0,
         "transactions": 100,
@@ -115,13 +116,16 @@ def test_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
         str(Takeover("w2", 100.0, 5.25))
         == "5.2 s from the SIGKILL of w2 until the others had delivered for it"
     )
-    assert verdict(Screen(), Path("/x"), [], "EQUAL", ["never said"]) == 0
+    others = {"demo --outbox": "another one"}
+    assert verdict(Screen(), Path("/x"), [], "EQUAL", others, ["never said"]) == 0
     out = capsys.readouterr().out
     assert "EQUAL" in out
+    assert re.search(r"Try next\n.* demo --outbox +another one", out)
     assert "never said" not in out
-    examples = compare([((0, 1), {"v": "[red]"})], {}).examples
-    assert verdict(Screen(), Path("/x"), ["not equal"], "EQUAL", examples) == 1
+    missing = differences({(0, 1): {"v": "[red]"}}, {})["missing"]
+    assert verdict(Screen(), Path("/x"), ["not equal"], "EQUAL", others, missing) == 1
     out = capsys.readouterr().out
+    assert "Try next" not in out
     assert "WRONG: not equal" in out
     assert 'missing at the sink: shard 0 id 1: {"v": "[red]"}' in out
     assert "/x" in out

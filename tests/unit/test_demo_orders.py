@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pytube.demo.outbox import TOPIC, Checker
-from pytube.demo.stage import PARTITIONS, first_after
-from pytube.outbox.partitions import slot_of
-from pytube.outbox.stash import ENQUEUED, EPOCH, OUTBOX_ID
+from pytube.demo.outbox import Checker
+from pytube.outbox.stash import ENQUEUED, OUTBOX_ID
 
 
-def take(checker: Checker, value: str, *, key: str = "a", epoch: int = 7, at: float = 101.0) -> None:
-    headers = {OUTBOX_ID: b"1", EPOCH: b"%d" % epoch, ENQUEUED: b"100.500"}
-    checker.take(key, value, headers, at)
+def take(checker: Checker, value: str, *, key: str = "a", at: float = 101.0) -> None:
+    checker.take(key, value, {OUTBOX_ID: b"1", ENQUEUED: b"100.500"}, at)
 
 
 def test_all_in_order_with_repeats() -> None:
@@ -36,14 +33,3 @@ def test_what_is_missing_out_of_order_or_rolled_back() -> None:
         "a: 4 records are committed, and 3 have come",
         "b: 1 records are committed, and 0 have come",
     ]
-
-
-def test_the_first_record_of_a_later_term() -> None:
-    checker = Checker()
-    partition = slot_of(TOPIC, "a", 1) % PARTITIONS
-    take(checker, "1", epoch=7, at=101.0)
-    assert first_after(checker.first, partition, 7) is None
-    take(checker, "1", epoch=8, at=105.0)
-    take(checker, "2", epoch=8, at=106.0)
-    assert first_after(checker.first, partition, 7) == 105.0
-    assert first_after(checker.first, (partition + 1) % PARTITIONS, 7) is None

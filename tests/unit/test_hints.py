@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import click
 import pytest
 
-from pytube.cli.program import Later, cli
+from pytube.cli.program import cli
 from pytube.db.errors import for_command_line
 from pytube.db.version import sql_dir
+from tests.helpers.cli import commands
 
 HINTS = {
     "Give the schema: psql -v schema=NAME.": "Give the schema: --schema NAME.",
@@ -31,16 +31,8 @@ def test_in_words_of_the_command_line(hint: str) -> None:
 
 def test_what_hints_name_is_there() -> None:
     """Each option and command that a hint of our SQL becomes is one of the program's."""
-    options, commands = {"--help"}, set()
-
-    def walk(command: click.Command, path: str) -> None:
-        command = command.load() if isinstance(command, Later) else command
-        commands.add(path)
-        options.update(name for parameter in command.params for name in parameter.opts)
-        for name, inner in getattr(command, "commands", {}).items():
-            walk(inner, f"{path} {name}")
-
-    walk(cli, "pytube")
+    each = [cli, *commands().values()]
+    options = {"--help", *(name for one in each for parameter in one.params for name in parameter.opts)}
     texts = [path.read_text() for path in sql_dir().rglob("*.sql") if path.name != "snapshot.sql"]
     literals = r"HINT = (?:format\()?((?:'(?:[^']|'')*'\s*)+)"
     hints = [hint for text in texts for hint in re.findall(literals, text)]
@@ -50,4 +42,4 @@ def test_what_hints_name_is_there() -> None:
     named = {word for hint in shown for word in re.findall(r"--[a-z-]+", hint)}
     assert {"--force", "--schema", "--roles", "--id-col", "--keys"} <= named
     assert named <= options
-    assert {word for hint in shown for word in re.findall(r"`(pytube [a-z ]+)`", hint)} <= commands
+    assert {word for hint in shown for word in re.findall(r"`pytube ([a-z ]+)`", hint)} <= commands().keys()

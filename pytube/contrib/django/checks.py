@@ -20,8 +20,7 @@ from django.db.migrations import DeleteModel, RenameModel
 from django.db.migrations.loader import MigrationLoader
 
 from pytube.config import Config, load
-from pytube.contrib.django import session
-from pytube.contrib.django.conf import Options, options
+from pytube.contrib.django import Options, options, session
 from pytube.contrib.django.operations import (
     AttachTube,
     DetachTube,

@@ -20,8 +20,7 @@ from django.db import router
 from django.db.migrations.operations.base import Operation, OperationCategory
 
 from pytube.config import Config, from_values, load
-from pytube.contrib.django import session
-from pytube.contrib.django.conf import options
+from pytube.contrib.django import options, session
 from pytube.db.errors import translated
 from pytube.db.install import script
 from pytube.db.version import installed

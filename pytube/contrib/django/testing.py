@@ -8,8 +8,7 @@ from typing import Any, Final, LiteralString
 
 from psycopg import errors, sql
 
-from pytube.contrib.django import session
-from pytube.contrib.django.conf import options
+from pytube.contrib.django import options, session
 from pytube.tubes.calls import unknown_tube
 
 _LAST: Final = "SELECT coalesce(max(seq), 0) FROM {}"
