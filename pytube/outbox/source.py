@@ -37,19 +37,16 @@ OUTBOX: Final = """
 
 # Sent as one message, as marks of tubes are: see pytube/sources/queries.py. Most records have no headers: a
 # NULL is read in no time, an empty array takes as long as all else of a record.
-MARK_DECLARE: Final = """
+_DECLARE: Final = """
     DECLARE marked_records BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT id, date_part('epoch', create_time), kafka_topic, kafka_key, kafka_value,
-        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key, retried, held
+        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key, retried, held"""
+MARK_DECLARE: Final = f"""{_DECLARE}
     FROM outbox_records_mark(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s, %(floor)s,
         %(settled_floor)s, %(long_writers)s::xid8[])
 """
-MARK_AROUND_DECLARE: Final = """
-    DECLARE marked_records BINARY NO SCROLL CURSOR WITH HOLD FOR
-    SELECT id, date_part('epoch', create_time), kafka_topic, kafka_key, kafka_value,
-        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key,
-        retried, held, locked
+MARK_AROUND_DECLARE: Final = f"""{_DECLARE}, locked
     FROM outbox_records_mark_around(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s, %(ids)s)
 """
@@ -193,18 +190,17 @@ class OutboxSource:
             self._floor.advance(last, seq, max(seq, provisional))
         return records
 
-    async def purge(self, ids: Sequence[int]) -> int:
-        """Delete records that are done, on the disk too when this returns; how many there were."""
+    async def purge(self, ids: Sequence[int]) -> None:
+        """Delete records that are done, on the disk too when this returns, but those that are `unpurged`."""
         if not self.is_held_up and self._known_locked.isdisjoint(ids):
             try:
-                count = await self._session.value(PURGE, self._arguments | {"ids": Int8Array(ids)})
+                await self._session.value(PURGE, self._arguments | {"ids": Int8Array(ids)})
             except StatementFailed as error:
                 _check_is_lock(error)
             else:
                 self.unpurged = frozenset()
-                return int(count)
+                return
         await self._go_around(0, ids)
-        return len(ids) - len(self.unpurged)
 
     async def _go_around(self, limit: int, done: Sequence[int]) -> list[Record]:
         """Purge and mark records that are not locked; also note whether any still are."""
@@ -278,17 +274,16 @@ class OutboxSource:
     async def _park(self, letters: Iterable[Letter], *, hold: bool) -> list[int]:
         items = [
             {
-                "id": letter.record.id,
-                "error": storable(letter.reason),
-                "attempts": letter.attempts,
-                "behind": letter.behind,
+                "id": one.record.id,
+                "error": storable(one.reason),
+                "attempts": one.attempts,
+                "behind": one.behind,
             }
-            for letter in letters
+            for one in letters
         ]
-        answer: list[int] = await self._session.value(
-            PARK, self._arguments | {"items": Jsonb(items), "hold": hold}
-        )
-        return answer
+        arguments = self._arguments | {"items": Jsonb(items), "hold": hold}
+        parked: list[int] = await self._session.value(PARK, arguments)
+        return parked
 
     # --- topics that rest -----------------------------------------------------------------
 
@@ -312,14 +307,12 @@ class OutboxSource:
     ) -> list[int]:
         """Set aside up to `limit` records of a topic: of `ids`, and of records not marked by this term.
 
-        Returns:
-            The ids. None while another session has locked something that is needed for it.
+        Returns their ids: none while another session has locked something that is needed for it.
         """
-        arguments = {"topic": topic, "error": storable(reason), "ids": Int8Array(ids), "hold": hold}
+        topics = {"topic": topic, "error": storable(reason), "hold": hold}
+        arguments = self._arguments | topics | {"ids": Int8Array(ids), "limit": limit}
         try:
-            parked: list[int] = await self._session.value(
-                PARK_TOPIC, self._arguments | arguments | {"limit": limit}
-            )
+            parked: list[int] = await self._session.value(PARK_TOPIC, arguments)
         except StatementFailed as error:
             _check_is_lock(error)
             return []
