@@ -129,7 +129,8 @@ def log_event(log: Logger, event: Event) -> None:
     if event.host is None:
         del fields["host"]
     is_idle = isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting)
-    log.write(logging.DEBUG if is_idle else event.level, name, fields)
+    level = logging.DEBUG if is_idle else event.level
+    log.write(level, name, fields)
 
 
 def _plain(value: object) -> object:

@@ -125,7 +125,8 @@ class _Lane:
             if self._has_failed or any(handed.is_over for handed in tuple(self.handed)):
                 with suppress(RuntimeError):  # the loop may be closed by now
                     loop.call_soon_threadsafe(on_decided)
-            self._closed.wait(pause)
+            if pause:
+                self._closed.wait(pause)
 
 
 def _ask_twice(producer: Producer, topic: str) -> None:
