@@ -190,17 +190,18 @@ class OutboxSource:
             self._floor.advance(last, seq, max(seq, provisional))
         return records
 
-    async def purge(self, ids: Sequence[int]) -> None:
-        """Delete records that are done, on the disk too when this returns, but those that are `unpurged`."""
+    async def purge(self, ids: Sequence[int]) -> int:
+        """Delete records that are done, on the disk too when this returns; how many there were."""
         if not self.is_held_up and self._known_locked.isdisjoint(ids):
             try:
-                await self._session.value(PURGE, self._arguments | {"ids": Int8Array(ids)})
+                count = await self._session.value(PURGE, self._arguments | {"ids": Int8Array(ids)})
             except StatementFailed as error:
                 _check_is_lock(error)
             else:
                 self.unpurged = frozenset()
-                return
+                return int(count)
         await self._go_around(0, ids)
+        return len(ids) - len(self.unpurged)
 
     async def _go_around(self, limit: int, done: Sequence[int]) -> list[Record]:
         """Purge and mark records that are not locked; also note whether any still are."""
@@ -274,16 +275,17 @@ class OutboxSource:
     async def _park(self, letters: Iterable[Letter], *, hold: bool) -> list[int]:
         items = [
             {
-                "id": one.record.id,
-                "error": storable(one.reason),
-                "attempts": one.attempts,
-                "behind": one.behind,
+                "id": letter.record.id,
+                "error": storable(letter.reason),
+                "attempts": letter.attempts,
+                "behind": letter.behind,
             }
-            for one in letters
+            for letter in letters
         ]
-        arguments = self._arguments | {"items": Jsonb(items), "hold": hold}
-        parked: list[int] = await self._session.value(PARK, arguments)
-        return parked
+        answer: list[int] = await self._session.value(
+            PARK, self._arguments | {"items": Jsonb(items), "hold": hold}
+        )
+        return answer
 
     # --- topics that rest -----------------------------------------------------------------
 
@@ -307,12 +309,14 @@ class OutboxSource:
     ) -> list[int]:
         """Set aside up to `limit` records of a topic: of `ids`, and of records not marked by this term.
 
-        Returns their ids: none while another session has locked something that is needed for it.
+        Returns:
+            Their ids: none while another session has locked something that is needed for it.
         """
-        topics = {"topic": topic, "error": storable(reason), "hold": hold}
-        arguments = self._arguments | topics | {"ids": Int8Array(ids), "limit": limit}
+        arguments = {"topic": topic, "error": storable(reason), "ids": Int8Array(ids), "hold": hold}
         try:
-            parked: list[int] = await self._session.value(PARK_TOPIC, arguments)
+            parked: list[int] = await self._session.value(
+                PARK_TOPIC, self._arguments | arguments | {"limit": limit}
+            )
         except StatementFailed as error:
             _check_is_lock(error)
             return []
