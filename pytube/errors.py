@@ -1,6 +1,6 @@
 """Every error that a caller can meet, each a type that names the thing, the cause and the remedy.
 
-SQLSTATEs of class TU are raised by pytube's SQL; `SQLSTATES` maps them to types, here and nowhere else.
+SQLSTATEs of class TU are raised by pytube's SQL; the type that has one is what Python raises for it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,19 @@ def how_to_install(extra: str) -> str:
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
 
 
+SQLSTATES: dict[str, type[PytubeError]] = {}
+"""SQLSTATE to the type that it is raised as in Python."""
+
+
 class PytubeError(Exception):
     """Base of all errors of pytube. `exit_code` is the command line's: see pytube/cli/program.py."""
 
     exit_code = 3
+
+    def __init_subclass__(cls, sqlstate: str | None = None) -> None:
+        super().__init_subclass__()
+        if sqlstate is not None:
+            SQLSTATES[sqlstate] = cls
 
 
 class ConfigError(PytubeError):
@@ -108,63 +117,63 @@ RECOVERABLE = (DatabaseUnavailable, SchemaMismatch, StatementFailed, UsageError)
 # --- tubes and tables -------------------------------------------------------------------------
 
 
-class InvalidTubeName(UsageError):
+class InvalidTubeName(UsageError, sqlstate="TU101"):
     """The name can't be a tube's or an outbox's.
 
     Remedy: choose another name.
     """
 
 
-class UnknownTube(UsageError):
+class UnknownTube(UsageError, sqlstate="TU102"):
     """There is no such tube or outbox.
 
     Remedy: `pytube tube list` and `pytube outbox list` show the names.
     """
 
 
-class InvalidPartition(UsageError):
+class InvalidPartition(UsageError, sqlstate="TU103"):
     """There is no such partition, or no tube or outbox can have that number of partitions.
 
     Remedy: `pytube status` shows the partitions.
     """
 
 
-class NoUsableKey(UsageError):
+class NoUsableKey(UsageError, sqlstate="TU104"):
     """The table has no column that can be the key of its documents.
 
     Remedy: name one: `pytube tube attach --id-col` or `--key-cols`.
     """
 
 
-class PredicateRefused(UsageError):
+class PredicateRefused(UsageError, sqlstate="TU105"):
     """The predicate is not allowed, or does not fit an attached table.
 
     Remedy: correct the predicate.
     """
 
 
-class InvalidShard(UsageError):
+class InvalidShard(UsageError, sqlstate="TU106"):
     """There can be no such shard, it belongs to another table, or the id belongs to another one.
 
     Remedy: `pytube tube list` shows the shards.
     """
 
 
-class TableNotAttachable(UsageError):
+class TableNotAttachable(UsageError, sqlstate="TU107"):
     """Relations of this kind can't be attached to a tube, or adopted as an outbox.
 
     Remedy: attach the tables behind a view, and the parent of a partition.
     """
 
 
-class UnknownTable(UsageError):
+class UnknownTable(UsageError, sqlstate="TU108"):
     """There is no such table, or it is not attached to the tube.
 
     Remedy: `pytube tube list` shows the attached tables.
     """
 
 
-class TubesNotEmpty(UsageError):
+class TubesNotEmpty(UsageError, sqlstate="TU109"):
     """Tables are attached, or tubes hold pods or parked documents, or outboxes records, so nothing was
     dropped.
 
@@ -186,28 +195,28 @@ class RelatedTables(UsageError):
     """
 
 
-class SequenceAltered(UsageError):
+class SequenceAltered(UsageError, sqlstate="TU110"):
     """`tube_seq` no longer has the settings that the settled seq relies on.
 
     Remedy: restore CACHE 1 and NO CYCLE, as the message says.
     """
 
 
-class WrongKind(UsageError):
+class WrongKind(UsageError, sqlstate="TU111"):
     """The name belongs to an outbox where a tube is meant, or the other way round.
 
     Remedy: use the commands of the other kind.
     """
 
 
-class CompanionConflict(UsageError):
+class CompanionConflict(UsageError, sqlstate="TU112"):
     """The tube is a companion of another one, or can't become one of this tube's.
 
     Remedy: act on the document's tube.
     """
 
 
-class TubeHasWorkers(UsageError):
+class TubeHasWorkers(UsageError, sqlstate="TU133"):
     """Workers lead the tube, so no stream may purge it.
 
     Remedy: stop the workers, or read the tube without purging.
@@ -217,35 +226,35 @@ class TubeHasWorkers(UsageError):
 # --- operators --------------------------------------------------------------------------------
 
 
-class ParkLimitReached(UsageError):
+class ParkLimitReached(UsageError, sqlstate="TU141"):
     """More keys of the tube would be parked than its `park_limit` allows; none is.
 
     Remedy: fix the cause, retry or discard parked keys, then `pytube resume`.
     """
 
 
-class PodsInFlight(UsageError):
+class PodsInFlight(UsageError, sqlstate="TU142"):
     """A worker has the pods in flight.
 
     Remedy: pause the tube or the partition first.
     """
 
 
-class NotPaused(UsageError):
+class NotPaused(UsageError, sqlstate="TU143"):
     """The partition is not paused, or its leader has not come to rest.
 
     Remedy: `pytube pause`, and wait for it.
     """
 
 
-class StepBusy(UsageError):
+class StepBusy(UsageError, sqlstate="TU144"):
     """Another step of the partition is in progress.
 
     Remedy: wait for it.
     """
 
 
-class PodGone(UsageError):
+class PodGone(UsageError, sqlstate="TU145"):
     """The pod is gone, or does not have the key.
 
     Remedy: `pytube pods list`.
@@ -278,49 +287,49 @@ class KeysParked(NotDelivered):
 # --- backfills and jobs -----------------------------------------------------------------------
 
 
-class BackfillBusy(UsageError):
+class BackfillBusy(UsageError, sqlstate="TU121"):
     """The table is being backfilled already, or another session works on the backfill.
 
     Remedy: wait, or `pytube backfill start --supersede`.
     """
 
 
-class UnknownBackfill(UsageError):
+class UnknownBackfill(UsageError, sqlstate="TU122"):
     """There is no such backfill.
 
     Remedy: `pytube backfill status`.
     """
 
 
-class BackfillNotLocked(BackfillBusy):
+class BackfillNotLocked(BackfillBusy, sqlstate="TU123"):
     """This session has not locked the backfill that it works on.
 
     Remedy: call `tube_backfill_lock` first.
     """
 
 
-class BackfillEnded(UsageError):
+class BackfillEnded(UsageError, sqlstate="TU124"):
     """The backfill is finished, canceled, superseded, or failed, or past the requested step.
 
     Remedy: `pytube backfill status`.
     """
 
 
-class JobConflict(UsageError):
+class JobConflict(UsageError, sqlstate="TU130"):
     """A job of that name was begun with another query, other tubes, or another way to publish.
 
     Remedy: choose another name.
     """
 
 
-class UnknownJob(UsageError):
+class UnknownJob(UsageError, sqlstate="TU131"):
     """There is no such job, or the backfill has none.
 
     Remedy: `pytube spark jobs`.
     """
 
 
-class JobDone(UsageError):
+class JobDone(UsageError, sqlstate="TU132"):
     """The job is done.
 
     Remedy: choose another name to run it again.
@@ -334,23 +343,23 @@ class NotLeader(PytubeError):
     """This worker does not lead that partition, or no longer."""
 
 
-class Fenced(NotLeader):
+class Fenced(NotLeader, sqlstate="TU001"):
     """The term is over: another leader has acquired the partition, or it was released."""
 
 
-class WrongPartitions(NotLeader):
+class WrongPartitions(NotLeader, sqlstate="TU002"):
     """The tube has another number of partitions now."""
 
 
-class EpochMoved(NotLeader):
+class EpochMoved(NotLeader, sqlstate="TU003"):
     """Another process acquired the partition after its epoch was read."""
 
 
-class LeaseHeld(NotLeader):
+class LeaseHeld(NotLeader, sqlstate="TU004"):
     """The lease of the partition has not run out."""
 
 
-class ElectionConflict(PytubeError):
+class ElectionConflict(PytubeError, sqlstate="TU005"):
     """The partition is led under the other kind of election.
 
     Remedy: give all workers the same `worker.election`.
@@ -436,38 +445,3 @@ class SinkAhead(SinkError):
 
     Remedy: `pytube tube rebase`, as in the runbook.
     """
-
-
-SQLSTATES: dict[str, type[PytubeError]] = {
-    "TU001": Fenced,
-    "TU002": WrongPartitions,
-    "TU003": EpochMoved,
-    "TU004": LeaseHeld,
-    "TU005": ElectionConflict,
-    "TU101": InvalidTubeName,
-    "TU102": UnknownTube,
-    "TU103": InvalidPartition,
-    "TU104": NoUsableKey,
-    "TU105": PredicateRefused,
-    "TU106": InvalidShard,
-    "TU107": TableNotAttachable,
-    "TU108": UnknownTable,
-    "TU109": TubesNotEmpty,
-    "TU110": SequenceAltered,
-    "TU111": WrongKind,
-    "TU112": CompanionConflict,
-    "TU121": BackfillBusy,
-    "TU122": UnknownBackfill,
-    "TU123": BackfillNotLocked,
-    "TU124": BackfillEnded,
-    "TU130": JobConflict,
-    "TU131": UnknownJob,
-    "TU132": JobDone,
-    "TU133": TubeHasWorkers,
-    "TU141": ParkLimitReached,
-    "TU142": PodsInFlight,
-    "TU143": NotPaused,
-    "TU144": StepBusy,
-    "TU145": PodGone,
-}
-"""SQLSTATE to the type that it is raised as in Python."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from logging import ERROR, INFO, WARNING
+from typing import ClassVar
 from uuid import UUID
 
 from pytube.model import Id
@@ -13,8 +15,14 @@ from pytube.model import Id
 class Event:
     """Base of all events."""
 
+    level: ClassVar[int] = INFO
+    """The log's, of the standard library."""
     host: str | None = field(default=None, kw_only=True)
     """The Postgres host that the event is of; None for the only one, and for the whole process."""
+
+    def __init_subclass__(cls, level: int | None = None) -> None:
+        if level is not None:  # `dataclass` makes each class twice, the second time without its arguments
+            cls.level = level
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class ConfigTakenUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigRefused(Event):
+class ConfigRefused(Event, level=WARNING):
     """The file can't be loaded; the worker continues as before. Once for each reason.
 
     Remedy: follow the reason.
@@ -62,7 +70,7 @@ class ConfigRefused(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentRefused(Event):
+class DocumentRefused(Event, level=ERROR):
     """A declared document does not fit the tables, or differs from the applied one. The tube continues with
     the old document; without one, its changes wait.
 
@@ -93,7 +101,6 @@ class LeaderAcquired(PartitionEvent):
     leader_id: UUID
     epoch: int
     waited: float
-    """Seconds waited until earlier terms could hold no key any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +122,7 @@ class LeaderRevoked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderFenced(PartitionEvent):
+class LeaderFenced(PartitionEvent, level=WARNING):
     """A term found that it is over.
 
     Remedy: none after a pause or a repartition; often: more CPU, or longer timeouts.
@@ -126,7 +133,7 @@ class LeaderFenced(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TrustLapsed(PartitionEvent):
+class TrustLapsed(PartitionEvent, level=WARNING):
     """No renewal of the term was answered in time; nothing is sent.
 
     Remedy: check Postgres and the network.
@@ -154,7 +161,7 @@ class MeterRead(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class Parked(PartitionEvent):
+class Parked(PartitionEvent, level=WARNING):
     """A document was parked.
 
     Remedy: see PytubeParked.
@@ -166,7 +173,7 @@ class Parked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TubeStopped(PartitionEvent):
+class TubeStopped(PartitionEvent, level=ERROR):
     """The whole tube stopped: a document can't be delivered (`why=poison`), or too many keys are parked
     (`park_limit`).
 
@@ -174,12 +181,11 @@ class TubeStopped(PartitionEvent):
     """
 
     why: str
-    """`poison`: a document can't be delivered, and the tube has `on_poison = "stop"`; or `park_limit`."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class RecordParked(PartitionEvent):
+class RecordParked(PartitionEvent, level=WARNING):
     """`records` records of an outbox were parked, of which the fields show the first. Without `reason`:
     behind a parked record of its key.
 
@@ -187,17 +193,14 @@ class RecordParked(PartitionEvent):
     """
 
     id: int
-    """Of the first of them, as what follows."""
     topic: str
     key: str | None
     reason: str
-    """Empty when it waits behind a parked record of its key."""
     records: int
-    """How many they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDown(PartitionEvent):
+class TopicDown(PartitionEvent, level=WARNING):
     """The broker refuses a topic of the outbox; other topics continue. Once.
 
     Remedy: follow the reason.
@@ -233,7 +236,7 @@ class TopicUp(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicParked(PartitionEvent):
+class TopicParked(PartitionEvent, level=WARNING):
     """An operator parked the records of a topic that had taken none for `seconds`."""
 
     topic: str
@@ -242,7 +245,7 @@ class TopicParked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TermsFail(PartitionEvent):
+class TermsFail(PartitionEvent, level=ERROR):
     """`terms` terms of the partition in a row ended by the same failure. Once: at the third, or at the first
     bug of pytube.
 
@@ -251,11 +254,10 @@ class TermsFail(PartitionEvent):
 
     reason: str
     terms: int
-    """How many have failed so."""
 
 
 @dataclass(frozen=True, slots=True)
-class SinkDown(PartitionEvent):
+class SinkDown(PartitionEvent, level=WARNING):
     """The sink takes not even a single document; the partition waits, and parks nothing. Also after 100
     failures in a row without a success. Once.
 
@@ -266,7 +268,7 @@ class SinkDown(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SinkDelays(PartitionEvent):
+class SinkDelays(PartitionEvent, level=WARNING):
     """The sink is up, but puts documents off; they are resent, and use up no attempt. Once a minute.
 
     Remedy: relieve the sink, or follow the reason.
@@ -286,7 +288,7 @@ class SinkUp(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class SinkEmptied(Event):
+class SinkEmptied(Event, level=WARNING):
     """The sink of a tube lost its documents, or was replaced. Once.
 
     Remedy: see PytubeSinkEmptied.
@@ -304,7 +306,7 @@ class SinkRefilled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceDown(PartitionEvent):
+class SourceDown(PartitionEvent, level=WARNING):
     """Rows can't be read: a missing grant, a wrong query, an attached table without a query. Once.
 
     Remedy: follow the reason.
@@ -321,7 +323,7 @@ class SourceUp(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class TableLocked(PartitionEvent):
+class TableLocked(PartitionEvent, level=WARNING):
     """A table, or records of an outbox, that the partition needs have been locked for `seconds`, by session
     `pid` if it is visible. Once.
 
@@ -330,7 +332,6 @@ class TableLocked(PartitionEvent):
 
     table: str
     seconds: float
-    """For so long the worker has waited."""
     pid: int | None
     """Of the session that is in the way; None: it is not known."""
     reason: str
@@ -345,7 +346,7 @@ class TableUnlocked(PartitionEvent):
 
 
 @dataclass(frozen=True, slots=True)
-class LoadShed(Event):
+class LoadShed(Event, level=WARNING):
     """The worker gives up the `partitions` of a tube, and leaves it to others for `seconds`, because they do
     better.
 
@@ -354,10 +355,8 @@ class LoadShed(Event):
 
     tube: str
     partitions: tuple[int, ...]
-    """The partitions it led."""
     reason: str
     seconds: float
-    """For so long it leaves the tube to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +367,7 @@ class LoadResumed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseDown(Event):
+class DatabaseDown(Event, level=WARNING):
     """Terms can't be renewed, for all tubes of the host; the worker retries. Once.
 
     Remedy: bring Postgres up.
@@ -385,7 +384,7 @@ class DatabaseUp(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SourceChanged(Event):
+class SourceChanged(Event, level=WARNING):
     """Another timeline or server, or a restored database: delivered commits may be gone. Logged by the first
     worker that notices.
 
@@ -396,7 +395,7 @@ class SourceChanged(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class CopyDiffers(Event):
+class CopyDiffers(Event, level=WARNING):
     """A scheduled sample found keys that differ; `reason` names the first. Nothing is repaired.
 
     Remedy: see PytubeCopyDiffers.
@@ -406,7 +405,6 @@ class CopyDiffers(Event):
     checked: int
     differing: int
     reason: str
-    """The first of the keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,11 +435,10 @@ class SweepFinished(PartitionEvent):
     """How many were touched; keys that the source does not have are deleted, at their turn."""
     seconds: float
     skipped: str | None = None
-    """Why there was no sweep; None when there was one."""
 
 
 @dataclass(frozen=True, slots=True)
-class SweepFailed(PartitionEvent):
+class SweepFailed(PartitionEvent, level=WARNING):
     """The sink could not be scanned, or returned nothing for five minutes; the worker retries. Once.
 
     Remedy: follow the reason.

@@ -19,30 +19,10 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 from uuid import UUID
 
-from pytube import events
 from pytube.errors import OUTAGES, PytubeError
-from pytube.events import Event
+from pytube.events import Event, MeterRead
 
 Format = Literal["auto", "human", "json"]
-_WARNINGS = (
-    events.ConfigRefused,
-    events.CopyDiffers,
-    events.DatabaseDown,
-    events.LeaderFenced,
-    events.LoadShed,
-    events.Parked,
-    events.RecordParked,
-    events.SinkDelays,
-    events.SinkDown,
-    events.SinkEmptied,
-    events.SourceChanged,
-    events.SourceDown,
-    events.SweepFailed,
-    events.TableLocked,
-    events.TopicDown,
-    events.TopicParked,
-    events.TrustLapsed,
-)
 _FIRST = ("host", "tube", "partition")
 """Fields that lead, in this order."""
 _LONGEST_TRACE = 8_000
@@ -148,14 +128,8 @@ def log_event(log: Logger, event: Event) -> None:
     fields = {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
     if event.host is None:
         del fields["host"]
-    if isinstance(event, events.DocumentRefused | events.TubeStopped | events.TermsFail):
-        level = logging.ERROR
-    elif isinstance(event, _WARNINGS):
-        level = logging.WARNING
-    elif isinstance(event, events.MeterRead) and not (event.touches or event.pods or event.waiting):
-        level = logging.DEBUG
-    else:
-        level = logging.INFO
+    is_idle = isinstance(event, MeterRead) and not (event.touches or event.pods or event.waiting)
+    level = logging.DEBUG if is_idle else event.level
     log.write(level, name, fields)
 
 

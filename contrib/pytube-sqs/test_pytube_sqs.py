@@ -19,8 +19,7 @@ from conftest import RunWorker, eventually, freeze, thaw
 from pytube_sqs import SqsSink, _answers, _refused, _result, session
 
 from pytube.embedded import java
-from pytube.embedded.java import JavaServer
-from pytube.embedded.process import HOST, Port
+from pytube.embedded.process import HOST, EmbeddedServer, Port
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Key, Reject, Result, Retry
 from pytube.sinks import build_sink
@@ -39,7 +38,7 @@ queues {{ "shop.fifo" {{ fifo = true }} }}
 """
 
 
-class ElasticMq(JavaServer):
+class ElasticMq(EmbeddedServer):
     """A server of the protocol of SQS; the messages of `shop.fifo` stay over `kill` and `start`."""
 
     NAME = "ElasticMQ"

@@ -6,11 +6,12 @@ import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytube import java
-from pytube.embedded.process import EmbeddedError, EmbeddedServer
+from pytube.embedded.process import EmbeddedError
 from pytube.errors import how_to_install
 from pytube.java import OLDEST
 
@@ -35,13 +36,8 @@ def find(least: int = OLDEST) -> Path:
     )
 
 
-def environment() -> dict[str, str]:
-    """The environment for a server: the caller's options for another Java would change it."""
-    ours = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
-    return {name: value for name, value in os.environ.items() if name not in ours}
-
-
-def jars(*coordinates: str) -> list[Path]:
+@cache
+def jars(*coordinates: str) -> Sequence[Path]:
     """The jars of Maven `coordinates` (group:artifact:version) and of all they need.
 
     They are fetched the first time, into the user's cache folder.
@@ -54,7 +50,7 @@ def jars(*coordinates: str) -> list[Path]:
 
         builder = EnvironmentBuilder(context=context, cache_dir=_cache() / "jgo")
         found: Sequence[Path] = builder.from_endpoint("+".join(coordinates)).all_jars
-    return list(found)
+    return found
 
 
 def archive(group: str, artifact: str, version: str) -> Path:
@@ -108,10 +104,3 @@ def _alone(cache: Path) -> Iterator[None]:
     with (cache / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-class JavaServer(EmbeddedServer):
-    """A server in Java, run by the present user."""
-
-    def _environment(self) -> dict[str, str]:
-        return environment()

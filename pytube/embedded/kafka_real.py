@@ -8,12 +8,10 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
 from pytube.embedded import java
-from pytube.embedded.java import JavaServer
-from pytube.embedded.process import HOST, EmbeddedError, Port
+from pytube.embedded.process import HOST, EmbeddedError, EmbeddedServer, Port, environment
 
 VERSION = "4.1.2"
 COORDINATES = (
@@ -38,7 +36,7 @@ JVM = (
 )
 
 
-class RealKafka(JavaServer):
+class RealKafka(EmbeddedServer):
     """A broker on loopback; topics stay in `directory` over `stop`, `kill` and `start`.
 
     It ends with this process.
@@ -73,9 +71,8 @@ class RealKafka(JavaServer):
     def _prepare(self) -> list[str]:
         if not (self.directory / "topics" / "meta.properties").exists():
             self._format()
-        return [*self._java, "kafka.Kafka", str(self._settings)]
+        return [*self._java(), "kafka.Kafka", str(self._settings)]
 
-    @cached_property
     def _java(self) -> list[str]:
         jars = java.jars(*COORDINATES)
         return [str(java.find()), *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)]
@@ -89,7 +86,7 @@ class RealKafka(JavaServer):
         cluster = cluster.replace("-", "A", 1) if cluster.startswith("-") else cluster
         done = subprocess.run(
             [
-                *self._java,
+                *self._java(),
                 "kafka.tools.StorageTool",
                 "format",
                 "--standalone",
@@ -103,7 +100,7 @@ class RealKafka(JavaServer):
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=java.environment(),
+            env=environment(),
         )
         if done.returncode != 0:
             raise EmbeddedError(

@@ -14,10 +14,10 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import quote
 
-from pytube.embedded.process import HOST, STOP_TIMEOUT, EmbeddedError, EmbeddedServer, Port, is_root
+from pytube.embedded.process import HOST, EmbeddedError, EmbeddedServer, Port, as_user, is_root
 from pytube.errors import how_to_install
 
 SUPERUSER = "postgres"
@@ -26,13 +26,6 @@ RUN_AS = "nobody"
 
 SOCKET_DIRECTORY_LIMIT = 80
 """Bytes: the path of a Unix socket may have some 100."""
-
-StopMode = Literal["smart", "fast", "immediate"]
-_STOP_SIGNALS: dict[StopMode, signal.Signals] = {
-    "smart": signal.SIGTERM,
-    "fast": signal.SIGINT,
-    "immediate": signal.SIGQUIT,
-}
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": HOST,
@@ -141,6 +134,7 @@ class Postgres(EmbeddedServer):
 
     NAME = "Postgres"
     START_TIMEOUT = 60.0
+    STOP = signal.SIGINT  # which ends sessions; SIGTERM would wait for them
     GUARD = signal.SIGQUIT
 
     def __init__(
@@ -191,19 +185,9 @@ class Postgres(EmbeddedServer):
             raise EmbeddedError(f"there is no {name} in {self._bin}")
         return path
 
-    def stop(self, mode: StopMode = "fast") -> None:
-        """Shut down: "smart" waits for sessions, "fast" ends them, "immediate" skips the checkpoint."""
-        if self._process is not None:
-            self._process.stop(_STOP_SIGNALS[mode], timeout=STOP_TIMEOUT)
-
-    def restart(self, mode: StopMode = "fast") -> Self:
-        """Stop and start, on the same port."""
-        self.stop(mode)
-        return self.start()
-
     def close(self) -> None:
-        """End for good: stop at once, let the port go. The folder stays."""
-        self.stop("immediate")
+        """End for good, without a checkpoint; let the port go. The folder stays."""
+        self.stop(self.GUARD)
         super().close()
 
     def _release(self) -> None:
@@ -246,9 +230,7 @@ class Postgres(EmbeddedServer):
             text=True,
             cwd="/",
             env=self._environment(),
-            user=self._user,
-            group=None if self._user is None else pwd.getpwnam(self._user).pw_gid,
-            extra_groups=None if self._user is None else [],
+            **as_user(self._user),
         )
         if done.returncode != 0:
             raise EmbeddedError(f"initdb of {self._data} failed: {done.stderr.strip()}")
@@ -278,6 +260,4 @@ class Postgres(EmbeddedServer):
         return len(lines) >= 8 and lines[0].strip() == str(self.pid) and lines[7].strip() == "ready"
 
     def _environment(self) -> dict[str, str]:
-        # Settings of the caller's for clients (PGPORT, PGDATA, …) are none of the server's.
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-        return {**kept, "LC_ALL": "C"}
+        return {**super()._environment(), "LC_ALL": "C"}

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, ClassVar, Self
+from typing import IO, Any, ClassVar, Self
 
 import psutil
 
@@ -130,10 +130,8 @@ class ServerProcess:
                 stderr=output,
                 cwd="/",
                 start_new_session=True,
-                user=user,
-                group=_group_of(user),
-                extra_groups=None if user is None else [],
                 env=env,
+                **as_user(user),
             )
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "guard", str(int(guard_signal)), str(self.pid)],
@@ -226,6 +224,8 @@ class EmbeddedServer:
 
     NAME: ClassVar[str]
     START_TIMEOUT: ClassVar[float]
+    STOP: ClassVar[signal.Signals] = signal.SIGTERM
+    """What shuts it down in order."""
     GUARD: ClassVar[signal.Signals] = signal.SIGKILL
     """What ends it when we do."""
 
@@ -275,19 +275,19 @@ class EmbeddedServer:
         self._process.wait_ready(self._serves, timeout=self.START_TIMEOUT)
         return self
 
-    def stop(self) -> None:
-        """Shut down in order."""
+    def stop(self, how: signal.Signals | None = None) -> None:
+        """Shut down, by `STOP` unless another signal is given."""
         if self._process is not None:
-            self._process.stop(signal.SIGTERM, timeout=STOP_TIMEOUT)
+            self._process.stop(how or self.STOP, timeout=STOP_TIMEOUT)
 
     def kill(self) -> None:
         """SIGKILL the server; `start` recovers."""
         if self._process is not None:
             self._process.kill()
 
-    def restart(self) -> Self:
+    def restart(self, how: signal.Signals | None = None) -> Self:
         """Stop and start, on the same port."""
-        self.stop()
+        self.stop(how)
         return self.start()
 
     def close(self) -> None:
@@ -308,7 +308,7 @@ class EmbeddedServer:
 
     def _environment(self) -> dict[str, str]:
         """The variables of its environment."""
-        return dict(os.environ)
+        return environment()
 
     def _serves(self) -> bool:
         """Whether it takes requests."""
@@ -336,13 +336,22 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _group_of(user: str | None) -> int | None:
+def environment() -> dict[str, str]:
+    """The caller's environment, without what it has for its own clients of Postgres, and for its own Java."""
+    of_java = {"JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"}
+    return {
+        name: value for name, value in os.environ.items() if name not in of_java and not name.startswith("PG")
+    }
+
+
+def as_user(user: str | None) -> dict[str, Any]:
+    """The arguments by which a process of `subprocess` is that user's; None: it is ours."""
     if user is None:
-        return None
+        return {}
     # Not on every system, and only needed by root where it exists.
     import pwd
 
-    return pwd.getpwnam(user).pw_gid
+    return {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []}
 
 
 def last_lines(log: Path, count: int) -> list[str]:

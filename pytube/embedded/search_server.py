@@ -7,12 +7,10 @@ import os
 import ssl
 import urllib.request
 import uuid
-from functools import cached_property
 from pathlib import Path
 
 from pytube.embedded import java
-from pytube.embedded.java import JavaServer
-from pytube.embedded.process import HOST, RANGE, EmbeddedError, Port
+from pytube.embedded.process import HOST, RANGE, EmbeddedError, EmbeddedServer, Port
 
 ALONE = "discovery.type: single-node\n"
 SETTINGS = f"""
@@ -25,7 +23,7 @@ HEAP = "512m"
 PROBE_TIMEOUT = 2.0
 
 
-class SearchServer(JavaServer):
+class SearchServer(EmbeddedServer):
     """A node on loopback; indices stay in `directory` over `stop`, `kill` and `start`.
 
     It ends with this process.
@@ -95,7 +93,6 @@ class OpenSearch(SearchServer):
     """A node of OpenSearch."""
 
     NAME = "OpenSearch"
-    heap = HEAP
 
     def __init__(self, directory: Path | str, port: int | None = None) -> None:
         """Nothing runs before `start`. The directory is made if it is missing.
@@ -110,16 +107,11 @@ class OpenSearch(SearchServer):
         # The runner moves on to the next port where this one is taken; `_serves` notices.
         super().__init__(directory, among=PORTS if port is None else range(port, port + 1))
 
-    def _prepare(self) -> list[str]:
-        return self._command
-
     def _discovery(self) -> str:
         """The settings of how it finds the other nodes of its cluster: it has none."""
         return ALONE
 
-    @cached_property
-    def _command(self) -> list[str]:
-        """The command; the settings are in their folder afterwards."""
+    def _prepare(self) -> list[str]:
         program, jars = java.find(JAVA), java.jars(*COORDINATES)
         settings = self.directory / "config"
         settings.mkdir(parents=True, exist_ok=True)
@@ -133,7 +125,7 @@ class OpenSearch(SearchServer):
             "moduleTypes": ",".join(MODULES),
         }
         return [
-            *(str(program), f"-Xmx{self.heap}", *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)),
+            *(str(program), f"-Xmx{HEAP}", *JVM, "-cp", os.pathsep.join(str(jar) for jar in jars)),
             "org.codelibs.opensearch.runner.OpenSearchRunner",
             *(word for name, value in options.items() for word in (f"-{name}", value)),
         ]

@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any, LiteralString
+from typing import Any, LiteralString, TypeVar
 
 import psycopg
-from psycopg.rows import class_row, dict_row
+from psycopg.rows import BaseRowFactory, class_row, dict_row, scalar_row
 
 from pytube.clock import for_people
 from pytube.db.errors import translated
@@ -18,7 +18,7 @@ from pytube.db.version import check
 from pytube.errors import UnknownTube, UsageError
 from pytube.logs import Logger
 from pytube.outbox import queries
-from pytube.tubes.queries import timed, within
+from pytube.tubes.queries import within
 from pytube.tubes.tables import IndexQueries, find_table, fit_index, with_retries
 
 AT_ONCE = 10_000
@@ -31,6 +31,8 @@ COME_LATE = (
 
 _LOOK = 0.1
 """Seconds between looks whether leaders have parked the requested records."""
+
+_Row = TypeVar("_Row")
 
 _log = Logger("pytube.outbox")
 _INDEX = IndexQueries(queries.INDEX_TABLE, queries.INDEX_SQL, queries.LEFTOVERS)
@@ -166,7 +168,7 @@ class Outboxes:
             before = self._settings(outbox)
             wanted = _partitions(partitions, before)
             self._build_index(outbox, before, wanted)
-            self._run(queries.ENSURE_EXISTS, outbox=outbox, partitions=wanted, value_type=value_type)
+            self._value(queries.ENSURE_EXISTS, outbox=outbox, partitions=wanted, value_type=value_type)
             return before, self._finished(outbox)
 
     def adopt(
@@ -198,7 +200,7 @@ class Outboxes:
             self._build_index(outbox, before, wanted)
             with_retries(
                 self._connection,
-                lambda: self._run(queries.ADOPT, outbox=outbox, table=oid, partitions=wanted, wake=wakes),
+                lambda: self._value(queries.ADOPT, outbox=outbox, table=oid, partitions=wanted, wake=wakes),
                 table=oid,
                 name=table,
                 limit=limit,
@@ -218,11 +220,7 @@ class Outboxes:
     def acknowledge(self, outbox: str) -> int:
         """Answer for messages that are reported as sent for lost commits; how many reasons there were."""
         with translated():
-            row = self._connection.execute(
-                within(queries.ACKNOWLEDGE, self._schema), {"outbox": outbox}
-            ).fetchone()
-        assert row is not None
-        return int(row[0])
+            return int(self._value(queries.ACKNOWLEDGE, outbox=outbox))
 
     def drop(self, outbox: str, *, force: bool = False) -> OutboxSettings:
         """Drop an outbox, or let an adopted table go; `force`: also while records wait, which are then lost.
@@ -236,25 +234,22 @@ class Outboxes:
         """
         with translated():
             before = self._settings(outbox)
-            self._run(queries.DROP, outbox=outbox, force=force)
+            self._value(queries.DROP, outbox=outbox, force=force)
         assert before is not None  # or the SQL has refused the name
         return before
 
     def parked(self, outbox: str | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Parked records with their errors, as rows of `outbox_parked`, in its order."""
-        with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
+        with translated():
             if outbox is not None:
                 self._require(outbox)
-            statement = within(queries.PARKED, self._schema)
-            return cursor.execute(statement, {"outbox": outbox, "limit": limit}).fetchall()
+            return self._rows(dict_row, queries.PARKED, outbox=outbox, limit=limit)
 
     def parked_counts(self, outbox: str | None = None, topic: str | None = None) -> ParkedCounts:
         """How many records are parked: of an outbox, or of all; of a topic, or of all."""
-        with translated(), self._connection.cursor(row_factory=class_row(ParkedCounts)) as cursor:
-            statement = within(queries.PARKED_COUNTS, self._schema)
-            found = cursor.execute(statement, {"outbox": outbox, "topic": topic}).fetchone()
-        assert found is not None
-        return found
+        with translated():
+            counts = self._rows(class_row(ParkedCounts), queries.PARKED_COUNTS, outbox=outbox, topic=topic)
+        return counts[0]
 
     def parked_of(self, outbox: str, ids: Sequence[int]) -> list[dict[str, Any]]:
         """The parked records with these ids, as `parked` has them, by id.
@@ -262,10 +257,9 @@ class Outboxes:
         Raises:
             UsageError: one of the ids is not parked.
         """
-        with translated(), self._connection.cursor(row_factory=dict_row) as cursor:
+        with translated():
             self._require(outbox)
-            statement = within(queries.PARKED_IDS, self._schema)
-            rows = cursor.execute(statement, {"outbox": outbox, "ids": list(ids)}).fetchall()
+            rows = self._rows(dict_row, queries.PARKED_IDS, outbox=outbox, ids=list(ids))
         missing = sorted(set(ids) - {row["id"] for row in rows})
         if missing:
             raise UsageError(
@@ -307,14 +301,13 @@ class Outboxes:
         """
         with translated():
             self._require(outbox)
-            statement = within(queries.PARKED_OF_TOPIC, self._schema)
-            rows = self._connection.execute(statement, {"outbox": outbox, "topic": topic}).fetchall()
-        if not rows:
+            ids = self._rows(scalar_row, queries.PARKED_OF_TOPIC, outbox=outbox, topic=topic)
+        if not ids:
             raise UsageError(
                 f"outbox {outbox!r} has no parked records of topic {topic!r}; to park the records of a topic "
                 f"that accepts none: pytube outbox park {outbox} --topic {quote(topic)}"
             )
-        return [number for (number,) in rows]
+        return ids
 
     def park_topic(self, outbox: str, topic: str, limit: float) -> tuple[int, int]:
         """Have the leaders park the records of a topic that accepts none.
@@ -347,8 +340,8 @@ class Outboxes:
 
     def list(self) -> list[OutboxSettings]:
         """All outboxes by name."""
-        with translated(), self._connection.cursor(row_factory=class_row(OutboxSettings)) as cursor:
-            return cursor.execute(within(queries.LIST, self._schema), {"outbox": None}).fetchall()
+        with translated():
+            return self._rows(class_row(OutboxSettings), queries.LIST, outbox=None)
 
     def _build_index(self, outbox: str, before: OutboxSettings | None, partitions: int) -> str | None:
         """The index for `partitions`, as `fit_index` has it.
@@ -367,8 +360,7 @@ class Outboxes:
         return now
 
     def _settings(self, outbox: str) -> OutboxSettings | None:
-        with self._connection.cursor(row_factory=class_row(OutboxSettings)) as cursor:
-            return cursor.execute(within(queries.LIST, self._schema), {"outbox": outbox}).fetchone()
+        return next(iter(self._rows(class_row(OutboxSettings), queries.LIST, outbox=outbox)), None)
 
     def _require(self, outbox: str) -> OutboxSettings:
         found = self._settings(outbox)
@@ -376,13 +368,14 @@ class Outboxes:
             raise unknown_outbox(outbox)
         return found
 
-    def _run(self, query: LiteralString, **parameters: object) -> None:
-        self._connection.execute(within(query, self._schema), parameters)
-
     def _value(self, query: LiteralString, **parameters: object) -> Any:
-        row = self._connection.execute(within(query, self._schema), parameters).fetchone()
-        assert row is not None  # these statements give one
-        return row[0]
+        return self._rows(scalar_row, query, **parameters)[0]
+
+    def _rows(
+        self, factory: BaseRowFactory[_Row], query: LiteralString, **parameters: object
+    ) -> builtins.list[_Row]:
+        with self._connection.cursor(row_factory=factory) as cursor:
+            return cursor.execute(within(query, self._schema), parameters).fetchall()
 
 
 def _partitions(wanted: int | None, before: OutboxSettings | None) -> int:
@@ -395,19 +388,12 @@ def read_outboxes(
     connection: psycopg.Connection, schema: str, outbox: str | None = None
 ) -> list[OutboxPartition]:
     """The partitions of `outbox`, or of all outboxes, by outbox and partition."""
-    return timed_outboxes(connection, schema, outbox)[0]
-
-
-def timed_outboxes(
-    connection: psycopg.Connection, schema: str, outbox: str | None = None
-) -> tuple[list[OutboxPartition], float]:
-    """As `read_outboxes`, and how many seconds that has taken the server."""
-    with translated():
-        rows, took = timed(connection, within(queries.STATUS, schema), {"outbox": outbox})
+    with translated(), connection.cursor(row_factory=dict_row) as cursor:
+        rows = cursor.execute(within(queries.STATUS, schema), {"outbox": outbox}).fetchall()
     return [
         OutboxPartition(**row | {"resting": [RestingTopic(**one) for one in row["resting"] or ()]})
         for row in rows
-    ], took
+    ]
 
 
 def say_failed(failed: int, behind: int) -> str:

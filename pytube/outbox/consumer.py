@@ -60,15 +60,6 @@ def record_id(message: Message) -> RecordId | None:
 _OURS = frozenset({OUTBOX, OUTBOX_ID, ENQUEUED})
 
 
-def outbox_id(message: Message) -> int | None:
-    """The id of the record in its outbox; None for a message that did not come from an outbox.
-
-    Ids of two outboxes may be equal: `record_id` distinguishes their records.
-    """
-    found = record_id(message)
-    return None if found is None else found.id
-
-
 class Deduplicator:
     """Remembers which records were handled, in bounded memory.
 

@@ -25,10 +25,9 @@ import heapq
 from bisect import insort
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from operator import attrgetter
-from typing import NamedTuple
 
 from pytube.outbox.records import (
     NO_ANSWER,
@@ -37,20 +36,12 @@ from pytube.outbox.records import (
     Fault,
     Lane,
     Letter,
-    OrderingKey,
     Record,
     Rest,
+    Topic,
     ordering_key,
 )
 from pytube.pipeline.retry_queue import backoff, doubled
-
-
-class TopicChange(NamedTuple):
-    """A topic began to take nothing (`reason`), or takes records again (None) after `seconds`."""
-
-    topic: str
-    reason: str | None
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +66,6 @@ _CEILING_LASTS = 60.0
 _id = attrgetter("id")
 
 
-@dataclass(eq=False, slots=True)
-class _Topic:
-    name: str
-    lanes: dict[OrderingKey, Lane] = field(default_factory=dict)
-    ready: deque[Lane] = field(default_factory=deque)
-    """Lanes that may have something to send."""
-    flights: dict[Chunk, None] = field(default_factory=dict)
-    """Chunks that fly, in the order of their launch."""
-    limit: int | None = None
-    """Records of the next chunk while the topic is sent carefully; None: it is not."""
-    ceiling: int | None = None
-    """Chunks of more records were refused, and no record was found to be at fault; None: none was."""
-    ceiling_until: float = 0.0
-    failures: int = 0
-    down_since: float | None = None
-    reason: str = ""
-    """Why it took nothing the last time."""
-    until: float = 0.0
-    queued: bool = False
-    unanswered_at: float = 0.0
-    """When the last try had no answer, of a topic that waits for one."""
-    is_tried: bool = False
-    """Whether it is tried again since a broker has answered another request."""
-    is_doubtful: bool = False
-    """Whether that try had no answer either."""
-
-
 class InFlight:
     """The records that one partition holds. See the module's text for what must hold."""
 
@@ -109,29 +73,28 @@ class InFlight:
         self._rules = rules
         self._held: dict[int, float] = {}
         """When each record that is held was written, by id."""
-        self._topics: dict[str, _Topic] = {}
-        self._ready: deque[_Topic] = deque()
+        self._topics: dict[str, Topic] = {}
+        self._ready: deque[Topic] = deque()
         """Topics that may have something to send."""
-        self._rests: list[tuple[float, int, _Topic, Lane | None]] = []
+        self._rests: list[tuple[float, int, Topic, Lane | None]] = []
         """Topics and lanes that wait for a time."""
         self._order = count()
         self._absorbed: dict[int, list[Record]] = {}
         """Records that a newer one of their key replaces, by its id."""
         self._finished: dict[int, float] = {}
-        self._unpurged: list[tuple[_Topic, Lane, Sequence[Record]]] = []
+        self._unpurged: list[tuple[Lane, Sequence[Record]]] = []
         """The records of each lane that are among the finished."""
-        self._being_purged: list[tuple[_Topic, Lane, Sequence[Record]]] = []
+        self._being_purged: list[tuple[Lane, Sequence[Record]]] = []
         self._attempts: dict[int, int] = {}
         """How often records failed alone."""
         self._letters: list[Letter] = []
-        self._behind: list[tuple[_Topic, Lane]] = []
+        self._behind: list[Lane] = []
         """Held lanes with records to be parked."""
-        self._parking: dict[int, tuple[_Topic, Lane]] = {}
-        self._refused: list[tuple[_Topic, Lane]] = []
-        self._changes: list[TopicChange] = []
-        self._unanswered: dict[_Topic, None] = {}
+        self._parking: dict[int, Lane] = {}
+        self._refused: list[Lane] = []
+        self._newly_down: list[tuple[str, str]] = []
+        self._unanswered: dict[Topic, None] = {}
         """Topics that wait for a broker to answer."""
-        self._flying = 0
         self.compacted = 0
         """Records that were replaced by newer ones."""
 
@@ -145,7 +108,7 @@ class InFlight:
     @property
     def flying(self) -> int:
         """Records that were handed over and are not settled."""
-        return self._flying
+        return sum(chunk.size for topic in self._topics.values() for chunk in topic.flights)
 
     @property
     def oldest(self) -> float | None:
@@ -189,11 +152,13 @@ class InFlight:
             if record.id in held:
                 continue
             held[record.id] = record.created
-            if topic is None or topic.name != record.topic:
-                topic = self._topic(record.topic)
+            if (topic is None or topic.name != record.topic) and (
+                topic := self._topics.get(record.topic)
+            ) is None:
+                topic = self._topics[record.topic] = Topic(record.topic)
             lane = topic.lanes.get(key := ordering_key(record))
             if lane is None:
-                lane = topic.lanes[key] = Lane(key)
+                lane = topic.lanes[key] = Lane(topic, key)
             waiting = lane.waiting
             if waiting and waiting[-1].id > record.id:
                 insort(waiting, record, key=_id)
@@ -202,25 +167,19 @@ class InFlight:
             if record.held:
                 lane.held = True
             if not lane.queued:
-                self._queue(topic, lane)
+                self._queue(lane)
         return len(held) - before
 
-    def _topic(self, name: str) -> _Topic:
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = _Topic(name)
-        return topic
-
-    def _queue(self, topic: _Topic, lane: Lane) -> None:
+    def _queue(self, lane: Lane) -> None:
         """Have a lane looked at that has something to send, or to park."""
         if lane.held:
-            self._behind.append((topic, lane))
+            self._behind.append(lane)
             return
         lane.queued = True
-        topic.ready.append(lane)
-        self._queue_topic(topic)
+        lane.topic.ready.append(lane)
+        self._queue_topic(lane.topic)
 
-    def _queue_topic(self, topic: _Topic) -> None:
+    def _queue_topic(self, topic: Topic) -> None:
         if not topic.queued:
             topic.queued = True
             self._ready.append(topic)
@@ -241,7 +200,6 @@ class InFlight:
             chunk = self._fill(topic)
             if chunk is not None:
                 topic.flights[chunk] = None
-                self._flying += chunk.size
                 if topic.ready:
                     self._queue_topic(topic)
                 return chunk
@@ -254,18 +212,18 @@ class InFlight:
     def _wake(self, now: float) -> None:
         while self._rests and self._rests[0][0] <= now:
             _, _, topic, lane = heapq.heappop(self._rests)
-            if lane is not None and lane.until <= now:
-                lane.resting = False
+            if lane is not None and lane.until is not None and lane.until <= now:
+                lane.until = None
                 # A record that failed alone is sent alone again; others must not fail with it.
                 topic.limit = 1
-                self._reopen(topic, lane, now)
+                self._reopen(lane)
                 if lane.queued:
                     topic.ready.remove(lane)
                     topic.ready.appendleft(lane)
             if topic.ready:
                 self._queue_topic(topic)
 
-    def _fill(self, topic: _Topic) -> Chunk | None:
+    def _fill(self, topic: Topic) -> Chunk | None:
         rules, careful = self._rules, topic.limit is not None
         room = rules.chunk if topic.limit is None else topic.limit
         window = 1 if careful else rules.window
@@ -291,12 +249,11 @@ class InFlight:
             if lane.waiting and lane.flying < window and lane.flying + lane.unpurged < rules.window:
                 lane.queued = True
                 ready.append(lane)
-        return Chunk(topic.name, parts, size, careful, self._replaced(parts)) if parts else None
-
-    def _replaced(self, parts: Iterable[tuple[Lane, list[Record]]]) -> Sequence[Record]:
-        if not self._absorbed:
-            return ()
-        return [older for _, part in parts for one in part for older in self._absorbed.get(one.id, ())]
+        if not parts:
+            return None
+        sent = (one.id for _, part in parts for one in part) if self._absorbed else ()
+        replaced = [older for number in sent for older in self._absorbed.get(number, ())]
+        return Chunk(topic.name, parts, size, careful, replaced)
 
     def _compact(self, lane: Lane) -> None:
         """Of each key keep the newest record that waits; it takes the others with it when it is done."""
@@ -314,6 +271,11 @@ class InFlight:
         kept.reverse()
         lane.waiting = kept
 
+    def _unpacked(self, lane: Lane) -> list[Record]:
+        """All records of a lane that wait, by id: those that were replaced, too, until the next look."""
+        groups = ((record, *self._absorbed.pop(record.id, ())) for record in lane.waiting)
+        return sorted((one for group in groups for one in group), key=_id)
+
     # --- outcomes ----------------------------------------------------------------
 
     def settle(self, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
@@ -330,43 +292,37 @@ class InFlight:
             self._queue_topic(topic)
         self._forget_if_idle(topic)
 
-    def _forget_if_idle(self, topic: _Topic) -> None:
+    def _forget_if_idle(self, topic: Topic) -> None:
         if not (topic.ready or topic.lanes or topic.flights or topic.limit or topic.failures):
             self._topics.pop(topic.name, None)
 
-    def _land(self, topic: _Topic, chunk: Chunk, now: float) -> None:
+    def _land(self, topic: Topic, chunk: Chunk, now: float) -> None:
         del topic.flights[chunk]
-        self._flying -= chunk.size
         failures = chunk.failures
         assert failures is not None
         for lane, part in chunk.parts:
             lane.flying -= len(part)
             if lane.broken is not None:
                 lane.broken += part
-            elif not failures:
-                self._write(topic, lane, part)
-            else:
-                self._part(topic, lane, part, failures)
+                continue
+            written = part
+            if failures:  # from the first that failed on, all is to be sent again
+                first = next((i for i, one in enumerate(part) if one.id in failures), len(part))
+                written, lane.broken = part[:first], part[first:] or None
+            self._write(lane, written)
         if failures:
             self._blame(topic, chunk, failures, now)
         else:
             self._succeed(topic, now)
         for lane, _ in chunk.parts:
-            self._reopen(topic, lane, now)
+            self._reopen(lane)
 
-    def _part(self, topic: _Topic, lane: Lane, part: list[Record], failures: Mapping[int, Failure]) -> None:
-        """Finish the records written before the first failure; the rest is to be sent again."""
-        first = next((i for i, record in enumerate(part) if record.id in failures), len(part))
-        self._write(topic, lane, part[:first])
-        if first < len(part):
-            lane.broken = part[first:]
-
-    def _write(self, topic: _Topic, lane: Lane, records: Sequence[Record]) -> None:
+    def _write(self, lane: Lane, records: Sequence[Record]) -> None:
         """Records of a lane were written: finish them."""
         self._finish(records)
         if self._rules.repeats and records:
             lane.unpurged += len(records)
-            self._unpurged.append((topic, lane, records))
+            self._unpurged.append((lane, records))
 
     def _finish(self, records: Sequence[Record]) -> None:
         held, finished = self._held, self._finished
@@ -379,23 +335,18 @@ class InFlight:
                 self.compacted += len(absorbed)
                 self._finish(absorbed)
 
-    def _reopen(self, topic: _Topic, lane: Lane, now: float) -> None:
+    def _reopen(self, lane: Lane) -> None:
         """Queue a lane that may send again; forget an empty one."""
         if lane.broken is not None and not lane.flying:
             lane.waiting = sorted(lane.broken + lane.waiting, key=_id)
             lane.broken = None
         if lane.is_empty:
-            topic.lanes.pop(lane.key, None)
-        elif lane.waiting and lane.held:
-            self._behind.append((topic, lane))
-        elif (
-            lane.waiting
-            and lane.is_open
-            and not lane.queued
-            and lane.until <= now
-            and lane.flying + lane.unpurged < self._rules.window
+            lane.topic.lanes.pop(lane.key, None)
+        elif lane.waiting and (
+            lane.held
+            or (lane.is_open and not lane.queued and lane.flying + lane.unpurged < self._rules.window)
         ):
-            self._queue(topic, lane)
+            self._queue(lane)
 
     # --- failures -------------------------------------------------------------------------
 
@@ -421,13 +372,9 @@ class InFlight:
         for topic in self._unanswered:
             topic.is_tried = topic.is_doubtful = False
 
-    def _succeed(self, topic: _Topic, now: float) -> None:
+    def _succeed(self, topic: Topic, now: float) -> None:
         self._answer(topic)
-        if topic.failures:
-            topic.failures = 0
-            if topic.down_since is not None:
-                self._changes.append(TopicChange(topic.name, None, now - topic.down_since))
-                topic.down_since = None
+        topic.failures, topic.down_since = 0, None
         if topic.limit is not None:
             if topic.ceiling is not None and now >= topic.ceiling_until:
                 topic.ceiling = None
@@ -437,7 +384,7 @@ class InFlight:
             elif topic.limit > self._rules.chunk:
                 topic.limit = None
 
-    def _blame(self, topic: _Topic, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
+    def _blame(self, topic: Topic, chunk: Chunk, failures: Mapping[int, Failure], now: float) -> None:
         faults = {failure.fault for failure in failures.values()}
         for fault in (Fault.TOPIC, Fault.UNANSWERED):  # a refusal is an answer
             if fault in faults:
@@ -455,11 +402,11 @@ class InFlight:
                     continue
                 if failure.fault is Fault.POISON:
                     self._attempts[record.id] = self._attempts.get(record.id, 0) + 1
-                    self._give_up(topic, lane, record, failure.reason)
+                    self._give_up(lane, record, failure.reason)
                 elif failure.fault is Fault.BATCH and chunk.size == 1:
-                    self._fail_alone(topic, lane, record, failure.reason, now)
+                    self._fail_alone(lane, record, failure.reason, now)
 
-    def _cool_down(self, topic: _Topic, reason: str, now: float, *, is_refused: bool) -> None:
+    def _cool_down(self, topic: Topic, reason: str, now: float, *, is_refused: bool) -> None:
         """The topic takes nothing for a while; chunks that were under way together count as one failure."""
         rules = self._rules
         topic.limit = 1
@@ -476,51 +423,50 @@ class InFlight:
             topic.until = now + doubled(topic.failures, rules.cooldown, rules.cooldown_limit)
             heapq.heappush(self._rests, (topic.until, next(self._order), topic, None))
 
-    def _answer(self, topic: _Topic) -> None:
+    def _answer(self, topic: Topic) -> None:
         """It waits for no broker."""
         self._unanswered.pop(topic, None)
         topic.is_tried = topic.is_doubtful = False
 
-    def _rest(self, topic: _Topic, reason: str, now: float) -> None:
+    def _rest(self, topic: Topic, reason: str, now: float) -> None:
         topic.reason = reason
         if topic.down_since is None:
             topic.down_since = now
-            self._changes.append(TopicChange(topic.name, reason, 0.0))
+            self._newly_down.append((topic.name, reason))
 
-    def _fail_alone(self, topic: _Topic, lane: Lane, record: Record, reason: str, now: float) -> None:
+    def _fail_alone(self, lane: Lane, record: Record, reason: str, now: float) -> None:
         attempts = self._attempts[record.id] = self._attempts.get(record.id, 0) + 1
         if attempts >= self._rules.attempts:
-            self._give_up(topic, lane, record, reason)
+            self._give_up(lane, record, reason)
             return
         lane.until = now + backoff(attempts)
-        lane.resting = True
         if lane.queued:  # it rests now
-            topic.ready.remove(lane)
+            lane.topic.ready.remove(lane)
             lane.queued = False
-        heapq.heappush(self._rests, (lane.until, next(self._order), topic, lane))
+        heapq.heappush(self._rests, (lane.until, next(self._order), lane.topic, lane))
 
-    def _give_up(self, topic: _Topic, lane: Lane, record: Record, reason: str) -> None:
+    def _give_up(self, lane: Lane, record: Record, reason: str) -> None:
         """Have a record parked. The records that it replaced are sent in its place."""
-        topic.ceiling = None
+        lane.topic.ceiling = None
         attempts = self._attempts.pop(record.id)
         again = lane.broken
         assert again is not None, "a record that failed is among the records to send again"
         again.remove(record)
         for older in self._absorbed.pop(record.id, ()):
             insort(again, older, key=_id)
-        self._post(topic, lane, Letter(record, reason, attempts, behind=False))
+        self._post(lane, Letter(record, reason, attempts, behind=False))
 
-    def _post(self, topic: _Topic, lane: Lane, letter: Letter) -> None:
+    def _post(self, lane: Lane, letter: Letter) -> None:
         lane.parking += 1
         if self._rules.hold and not isinstance(lane.key, int):
             lane.held = True
-        self._parking[letter.record.id] = topic, lane
+        self._parking[letter.record.id] = lane
         self._letters.append(letter)
 
-    def changes(self) -> list[TopicChange]:
-        """Topics that began to take nothing, or take records again, since the last call."""
-        changes, self._changes = self._changes, []
-        return changes
+    def newly_down(self) -> list[tuple[str, str]]:
+        """Topics that began to take nothing since the last call, and why."""
+        down, self._newly_down = self._newly_down, []
+        return down
 
     # --- parking --------------------------------------------------------------------------
 
@@ -531,27 +477,26 @@ class InFlight:
         """
         if not self._letters and not self._parking:
             behind, self._behind = self._behind, []
-            for topic, lane in behind:
-                waiting, lane.waiting = lane.waiting, []
-                older = [one for record in waiting for one in self._absorbed.pop(record.id, ())]
-                for record in sorted(waiting + older, key=_id):
-                    self._post(topic, lane, Letter(record, "", 0, behind=True))
+            for lane in behind:
+                waiting, lane.waiting = self._unpacked(lane), []
+                for record in waiting:
+                    self._post(lane, Letter(record, "", 0, behind=True))
         letters, self._letters = self._letters, []
         return letters
 
-    def park(self, letters: Sequence[Letter], parked: Iterable[int], now: float) -> None:
+    def park(self, letters: Sequence[Letter], parked: Iterable[int]) -> None:
         """The database has parked the records of these ids; the others of `letters` it has not.
 
         It refuses a record that was to be parked behind another record, which an operator has retried.
         The record waits for it: see `resume`.
         """
         ids = set(parked)
-        lanes: dict[Lane, _Topic] = {}
+        lanes: dict[Lane, None] = {}
         for letter in letters:
             record = letter.record
-            topic, lane = self._parking.pop(record.id)
+            lane = self._parking.pop(record.id)
             lane.parking -= 1
-            lanes[lane] = topic
+            lanes[lane] = None
             if record.id in ids or not letter.behind:  # or it was deleted
                 del self._held[record.id]
                 continue
@@ -559,9 +504,9 @@ class InFlight:
             lane.held = False
             if not lane.refused:
                 lane.refused = True
-                self._refused.append((topic, lane))
-        for lane, topic in lanes.items():
-            self._reopen(topic, lane, now)
+                self._refused.append(lane)
+        for lane in lanes:
+            self._reopen(lane)
 
     def postpone(self, letters: Sequence[Letter]) -> None:
         """These letters could not be parked yet: they come again."""
@@ -574,8 +519,9 @@ class InFlight:
             return []
         if found.flights:
             return None
-        records = [one for lane in found.lanes.values() for one in (*lane.waiting, *(lane.broken or ()))]
-        return [one.id for record in records for one in (record, *self._absorbed.get(record.id, ()))]
+        for lane in found.lanes.values():
+            lane.waiting = self._unpacked(lane)
+        return [record.id for lane in found.lanes.values() for record in lane.waiting]
 
     def forget(self, topic: str, ids: Iterable[int]) -> None:
         """Records of a topic that `waiting_of` named were parked; without any the topic rests no more."""
@@ -587,17 +533,7 @@ class InFlight:
         if found is None:
             return
         for lane in list(found.lanes.values()):
-            stay: list[Record] = []
-            for record in lane.waiting:
-                older = self._absorbed.pop(record.id, ())
-                left = [one for one in older if one.id not in gone]
-                if record.id in gone:
-                    stay += left
-                    continue
-                stay.append(record)
-                if left:
-                    self._absorbed[record.id] = left
-            lane.waiting = sorted(stay, key=_id)
+            lane.waiting = [record for record in self._unpacked(lane) if record.id not in gone]
             if lane.is_empty:
                 found.lanes.pop(lane.key)
                 if lane.queued:
@@ -607,12 +543,12 @@ class InFlight:
             self._answer(found)
             self._forget_if_idle(found)
 
-    def resume(self, now: float) -> None:
+    def resume(self) -> None:
         """All retried records were added: the records that wait for them may continue."""
         refused, self._refused = self._refused, []
-        for topic, lane in refused:
+        for lane in refused:
             lane.refused = False
-            self._reopen(topic, lane, now)
+            self._reopen(lane)
 
     # --- records are done -----------------------------------------------------------------
 
@@ -623,20 +559,20 @@ class InFlight:
         self._unpurged = []
         return finished
 
-    def confirm_purged(self, now: float, left: Collection[int] = ()) -> None:
+    def confirm_purged(self, left: Collection[int] = ()) -> None:
         """What `finished` has returned is purged, but `left`: as many records of each lane may follow."""
         purged, self._being_purged = self._being_purged, []
-        for topic, lane, records in purged:
+        for lane, records in purged:
             stay = [one for one in records if one.id in left] if left else ()
             if stay:
-                self._being_purged.append((topic, lane, stay))
+                self._being_purged.append((lane, stay))
             lane.unpurged -= len(records) - len(stay)
-        for topic, lane, _ in purged:
-            self._reopen(topic, lane, now)
-            self._forget_if_idle(topic)
+        for lane, _ in purged:
+            self._reopen(lane)
+            self._forget_if_idle(lane.topic)
 
 
-def _held(topic: _Topic) -> int:
+def _held(topic: Topic) -> int:
     """How many records of a topic are held."""
     return sum(
         len(one.waiting) + len(one.broken or ()) + one.flying + one.parking for one in topic.lanes.values()

@@ -112,17 +112,12 @@ def _why_no_headers(keys: Sequence[Any], values: Sequence[Any]) -> str | None:
 
 
 def _too_large(record: Record, limit: int) -> str:
-    size = say_count(_size_of(record), "byte")
+    texts = (record.key, *(record.header_keys or ()), *(record.header_values or ()))
+    size = len(record.value or b"") + sum(len((text or "").encode()) for text in texts)
     return (
-        f"the record is larger than message.max.bytes, which is {limit}: key, value and headers have {size}"
+        f"the record is larger than message.max.bytes, which is {limit}: key, value and headers have "
+        f"{say_count(size, 'byte')}"
     )
-
-
-def _size_of(record: Record) -> int:
-    """Bytes of its key, value and headers."""
-    names, values = record.header_keys or (), record.header_values or ()
-    headers = sum(len((text or "").encode()) for text in (*names, *values))
-    return len((record.key or "").encode()) + len(record.value or b"") + headers
 
 
 def _why_no_topic(name: str) -> str | None:

@@ -8,10 +8,17 @@ on the wire may still be written, among its successor's records. These are repea
 occurrence is out of order, as the broker takes the records of each producer in their order.
 
 Topics in doubt, with one record of a key under way at a time, have a separate producer, so that
-their failures cost the others nothing. In strict mode all topics have two such producers.
+their failures cost the others nothing. In strict mode all topics have two such producers: each has one
+request in flight (`pytube.kafka.clients.IDEMPOTENT`), and a request has records of one partition, so with one
+producer the records of a step would wait for each other's partitions. A key has always the same one, so that
+no attempt that was given up comes after the next.
 
-Everything here is called in the event loop, and does not block. `pytube.outbox.lanes` says how the outcomes
-of the records are learned.
+The event loop asks for reports now and then: much comes with each look where much is under way, and no thread
+competes with the event loop for the interpreter. In strict order each key waits for its report, and with few
+keys the worker waits for it, too. So threads wait within librdkafka there, and have the event loop woken when
+a chunk is decided. A timer of the event loop would wake it for each look, and a millisecond late.
+
+Everything else is called in the event loop, and does not block.
 """
 
 from __future__ import annotations
@@ -24,8 +31,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaException, Producer
 
-from pytube.kafka.clients import Producers, purge
-from pytube.outbox.lanes import Lane, PolledLane, WatchedLane
+from pytube.kafka.clients import Producers, destroy, purge
 from pytube.outbox.messages import UNSENT, Handed, Origin, failure_of, unsendable
 from pytube.outbox.partitions import Widths
 from pytube.outbox.records import Chunk, EarlierTerm, Failure, Sent
@@ -34,16 +40,100 @@ from pytube.threads import in_thread
 REPORT_DELAY = 1.0
 """Seconds: librdkafka looks once a second for records whose time is over."""
 
-
 _HURRY = 1.0
 """Seconds for which an answer is of use: by then librdkafka has looked on its own."""
 
+_WATCH = 1.0
+"""Seconds for which a thread waits within librdkafka at most; then it looks whether the lane is closed."""
 
-def _ask_twice(producers: Sequence[Producer], topic: str) -> None:
-    """Ask for metadata; blocks. The records' reports show that no answer comes."""
+
+class _Lane:
+    """Producers, and the chunks that were handed to them."""
+
+    def __init__(self, producers: Sequence[Producer], on_decided: Callable[[], None] | None = None) -> None:
+        """`on_decided`: threads receive the reports, until `close`, and call it in the event loop for those
+        that decide a chunk; None: reports come with `decided`.
+        """
+        self.producers = producers
+        self.handed: dict[Handed, None] = {}
+        self.is_broken = False
+        self._is_hurried = False
+        self._is_watched = on_decided is not None
+        self._has_failed = False
+        """Whether a producer has failed; the reports of its chunks come anyway."""
+        self._closed = threading.Event()
+        if on_decided is not None:
+            self._start(self._watch, on_decided, asyncio.get_running_loop())
+
+    def _start(self, function: Callable[..., None], *arguments: object) -> None:
+        """Have a thread for each producer call a function that blocks."""
+        for producer in self.producers:
+            threading.Thread(
+                target=function, args=(producer, *arguments), name="outbox-kafka", daemon=True
+            ).start()
+
+    def hurry(self, topic: str) -> None:
+        """Have new producers get their ids as soon as a broker is connected, on which the first chunk waits.
+
+        librdkafka looks for a broker to ask once its metadata come, else every half second. The first
+        metadata come by the bootstrap connection, which is closed then, so they are asked for twice.
+        """
+        if not self._is_hurried:
+            self._is_hurried = True
+            self._start(_ask_twice, topic)
+
+    def give_up(self) -> None:
+        """Drop all that is under way; its reports come later."""
+        self.is_broken = True
+        for producer in self.producers:
+            purge(producer)
+
+    def close(self) -> None:
+        """Nothing is handed over any more, and no caller asks for reports: the producers end."""
+        self._closed.set()
+        destroy(self.producers)
+        self.producers = ()
+
+    def decided(self) -> list[Handed]:
+        """The chunks of which all reports have come since the last call."""
+        if not self._is_watched:
+            for producer in self.producers:
+                self._poll(producer, 0)
+        over = [handed for handed in self.handed if handed.is_over]
+        for handed in over:
+            del self.handed[handed]
+        if not self.is_broken and (self._has_failed or any(handed.is_broken for handed in over)):
+            self.give_up()
+        return over
+
+    def _poll(self, producer: Producer, seconds: float) -> None:
+        try:
+            producer.poll(seconds)
+        except KafkaException:  # a fatal one
+            self._has_failed = True
+
+    def _watch(
+        self, producer: Producer, on_decided: Callable[[], None], loop: asyncio.AbstractEventLoop
+    ) -> None:
+        while not self._closed.is_set():
+            pause = 0.0
+            try:
+                self._poll(producer, _WATCH)
+            except Exception:  # noqa: BLE001 - without the thread a chunk would never be decided
+                self._has_failed = True
+                pause = _WATCH  # the next call may do the same
+            if self._has_failed or any(handed.is_over for handed in tuple(self.handed)):
+                with suppress(RuntimeError):  # the loop may be closed by now
+                    loop.call_soon_threadsafe(on_decided)
+            if pause:
+                self._closed.wait(pause)
+
+
+def _ask_twice(producer: Producer, topic: str) -> None:
+    """The records' reports show that no answer comes."""
     with suppress(KafkaException):
-        for producer in (*producers, *producers):
-            producer.list_topics(topic, timeout=_HURRY)
+        producer.list_topics(topic, timeout=_HURRY)
+        producer.list_topics(topic, timeout=_HURRY)
 
 
 class PlainProducer:
@@ -68,9 +158,9 @@ class PlainProducer:
         self._origin = Origin(b"", b"%d" % epoch)
         self._strict = strict
         self._on_settled = on_settled
-        self._gapless: Lane | None = None
-        self._careful: Lane | None = None
-        self._leaving: list[Lane] = []
+        self._gapless: _Lane | None = None
+        self._careful: _Lane | None = None
+        self._leaving: list[_Lane] = []
         """Lanes that are broken, and of which reports are still to come."""
         self._widths = Widths()
         self._learning: dict[str, tuple[asyncio.Task[None], list[Chunk]]] = {}
@@ -118,17 +208,7 @@ class PlainProducer:
         if handed.is_over:
             self._on_settled()
         else:
-            self._hurry(lane, chunk.topic)
-
-    def _hurry(self, lane: Lane, topic: str) -> None:
-        """Have a new producer get its id as soon as a broker is connected, on which its first chunk waits.
-
-        librdkafka looks for a broker to ask once its metadata come, else every half second. The first
-        metadata come by the bootstrap connection, which is closed then, so they are asked for twice.
-        """
-        if not lane.is_hurried:
-            lane.is_hurried = True
-            threading.Thread(target=_ask_twice, args=(lane.producers, topic), daemon=True).start()
+            lane.hurry(chunk.topic)
 
     def _waits(self, chunk: Chunk) -> bool:
         """Whether the chunk has to wait until the partitions of its topic are known, which is asked then.
@@ -147,21 +227,19 @@ class PlainProducer:
             return True
         return False
 
-    def _lane(self, *, careful: bool) -> Lane:
+    def _lane(self, *, careful: bool) -> _Lane:
         if careful:
             if self._careful is None:
                 make = self._clients.producer
                 self._careful = (
-                    WatchedLane(make(), make(), on_decided=self._on_settled)
-                    if self._strict
-                    else PolledLane(make())
+                    _Lane((make(), make()), self._on_settled) if self._strict else _Lane((make(),))
                 )
             return self._careful
         if self._gapless is None:
             settings: dict[str, object] = {"message.timeout.ms": 0}  # never
             if self._clients.settings["enable.idempotence"]:
                 settings["enable.gapless.guarantee"] = True
-            self._gapless = PolledLane(self._clients.producer(settings=settings))
+            self._gapless = _Lane((self._clients.producer(settings=settings),))
         return self._gapless
 
     @property
@@ -181,7 +259,7 @@ class PlainProducer:
 
     # --- outcomes ------------------------------------------------------------------
 
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[_Lane]:
         return [*self._leaving, *(lane for lane in (self._gapless, self._careful) if lane is not None)]
 
     def settled(self) -> list[tuple[Chunk, Mapping[int, Failure]]]:
@@ -210,12 +288,11 @@ class PlainProducer:
             lane.give_up()
 
     def _replace_broken(self) -> None:
-        for lane in (self._gapless, self._careful):
-            if lane is not None and lane.is_broken:
-                self._leaving.append(lane)
         if self._gapless is not None and self._gapless.is_broken:
+            self._leaving.append(self._gapless)
             self._gapless = None
         if self._careful is not None and self._careful.is_broken:
+            self._leaving.append(self._careful)
             self._careful = None
         for lane in self._leaving:
             if not lane.handed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pytube.tubes.queries import FAILING, STATE, TOOK
+from pytube.tubes.queries import FAILING, STATE
 
 ENSURE_EXISTS: Final = """
     SELECT {s}.outbox_ensure_exists(%(outbox)s, %(partitions)s, %(value_type)s::pg_catalog.regtype)
@@ -67,8 +67,7 @@ STATUS: Final = (
                 'since', extract(epoch FROM clock_timestamp() - t.since),
                 'tried_in', greatest(0, extract(epoch FROM t.next_at - clock_timestamp())), 'park', t.park))
             FROM {s}.outbox_resting() AS t
-            WHERE t.outbox = s.outbox AND t.partition = s.partition) AS resting,
-        {took}
+            WHERE t.outbox = s.outbox AND t.partition = s.partition) AS resting
     FROM {s}.outbox_stats() AS s
     LEFT JOIN failed AS e ON e.outbox = s.outbox
     LEFT JOIN counted AS c ON c.outbox = s.outbox AND c.partition = s.partition
@@ -80,7 +79,6 @@ STATUS: Final = (
 """.replace("{counts}", _COUNTS)
     .replace("{state}", STATE)
     .replace("{failing}", FAILING)
-    .replace("{took}", TOOK)
 )
 PARKED: Final = "SELECT * FROM {s}.outbox_parked(%(outbox)s, %(limit)s)"
 PARKED_IDS: Final = """

@@ -1,10 +1,11 @@
-"""Records of an outbox on their way to Kafka: alone, by key (a lane), and in chunks that go together."""
+"""Records of an outbox on their way to Kafka: alone, by key (a lane), by topic, and in chunks."""
 
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 OrderingKey: TypeAlias = str | int
@@ -110,54 +111,68 @@ class Letter(NamedTuple):
     """Whether only because an earlier record of its key is parked."""
 
 
+@dataclass(eq=False, slots=True)
 class Lane:
     """The records held of one topic and ordering key, except finished ones."""
 
-    __slots__ = (
-        "broken",
-        "flying",
-        "held",
-        "key",
-        "parking",
-        "queued",
-        "refused",
-        "resting",
-        "unpurged",
-        "until",
-        "waiting",
-    )
-
-    def __init__(self, key: OrderingKey) -> None:
-        """Holds nothing yet."""
-        self.key = key
-        self.waiting: list[Record] = []
-        """By id."""
-        self.flying = 0
-        self.unpurged = 0
-        """Records that were written, and that a crash would have sent again."""
-        self.broken: list[Record] | None = None
-        """After a failure: the records to send again when all in flight have settled; None without one."""
-        self.resting = False
-        """Whether a record failed alone, and the lane backs off until `until`."""
-        self.until = 0.0
-        self.parking = 0
-        """Records that are being parked; until the database has them, nothing more is sent."""
-        self.held = False
-        """Whether a record is parked and what follows is to be parked behind it."""
-        self.refused = False
-        """Whether the database did not park a record behind another one: the other one comes again first."""
-        self.queued = False
+    topic: Topic
+    key: OrderingKey
+    waiting: list[Record] = field(default_factory=list)
+    """By id."""
+    flying: int = 0
+    unpurged: int = 0
+    """Records that were written, and that a crash would have sent again."""
+    broken: list[Record] | None = None
+    """After a failure: the records to send again when all in flight have settled; None without one."""
+    until: float | None = None
+    """When it is sent again after a record has failed alone; None: none rests."""
+    parking: int = 0
+    """Records that are being parked; until the database has them, nothing more is sent."""
+    held: bool = False
+    """Whether a record is parked and what follows is to be parked behind it."""
+    refused: bool = False
+    """Whether the database did not park a record behind another one: the other one comes again first."""
+    queued: bool = False
 
     @property
     def is_open(self) -> bool:
         """Whether more of it may be sent."""
-        return self.broken is None and not (self.parking or self.held or self.refused or self.resting)
+        return self.broken is None and self.until is None and not (self.parking or self.held or self.refused)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has to be remembered of it."""
-        busy = self.flying or self.unpurged or self.waiting or self.parking or self.held or self.resting
-        return not busy and self.broken is None
+        busy = self.flying or self.unpurged or self.waiting or self.parking or self.held
+        return not busy and self.broken is None and self.until is None
+
+
+@dataclass(eq=False, slots=True)
+class Topic:
+    """The lanes of one topic, and how it is sent."""
+
+    name: str
+    lanes: dict[OrderingKey, Lane] = field(default_factory=dict)
+    ready: deque[Lane] = field(default_factory=deque)
+    """Lanes that may have something to send."""
+    flights: dict[Chunk, None] = field(default_factory=dict)
+    """Chunks that fly, in the order of their launch."""
+    limit: int | None = None
+    """Records of the next chunk while the topic is sent carefully; None: it is not."""
+    ceiling: int | None = None
+    """Chunks of more records were refused, and no record was found to be at fault; None: none was."""
+    ceiling_until: float = 0.0
+    failures: int = 0
+    down_since: float | None = None
+    reason: str = ""
+    """Why it took nothing the last time."""
+    until: float = 0.0
+    queued: bool = False
+    unanswered_at: float = 0.0
+    """When the last try had no answer, of a topic that waits for one."""
+    is_tried: bool = False
+    """Whether it is tried again since a broker has answered another request."""
+    is_doubtful: bool = False
+    """Whether that try had no answer either."""
 
 
 @dataclass(eq=False, slots=True)

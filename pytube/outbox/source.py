@@ -37,19 +37,16 @@ OUTBOX: Final = """
 
 # Sent as one message, as marks of tubes are: see pytube/sources/queries.py. Most records have no headers: a
 # NULL is read in no time, an empty array takes as long as all else of a record.
-MARK_DECLARE: Final = """
+_DECLARE: Final = """
     DECLARE marked_records BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT id, date_part('epoch', create_time), kafka_topic, kafka_key, kafka_value,
-        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key, retried, held
+        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key, retried, held"""
+MARK_DECLARE: Final = f"""{_DECLARE}
     FROM outbox_records_mark(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s, %(floor)s,
         %(settled_floor)s, %(long_writers)s::xid8[])
 """
-MARK_AROUND_DECLARE: Final = """
-    DECLARE marked_records BINARY NO SCROLL CURSOR WITH HOLD FOR
-    SELECT id, date_part('epoch', create_time), kafka_topic, kafka_key, kafka_value,
-        nullif(kafka_header_keys, '{}'), nullif(kafka_header_values, '{}'), partition_key,
-        retried, held, locked
+MARK_AROUND_DECLARE: Final = f"""{_DECLARE}, locked
     FROM outbox_records_mark_around(
         %(tube)s, %(partitions)s, %(partition)s, %(leader_id)s, %(limit)s, %(ids)s)
 """
@@ -313,7 +310,7 @@ class OutboxSource:
         """Set aside up to `limit` records of a topic: of `ids`, and of records not marked by this term.
 
         Returns:
-            The ids. None while another session has locked something that is needed for it.
+            Their ids: none while another session has locked something that is needed for it.
         """
         arguments = {"topic": topic, "error": storable(reason), "ids": Int8Array(ids), "hold": hold}
         try:

@@ -344,7 +344,7 @@ class TransactionalProducer:
         """
         producer.begin_transaction()
         try:
-            self._send_offsets(producer, group, TopicPartition(topics[0], 0, 0, "-"))
+            self._send_offset(producer, group, TopicPartition(topics[0], 0, 0, "-"))
         finally:
             producer.abort_transaction(self._clients.timeout)
 
@@ -452,7 +452,8 @@ class TransactionalProducer:
             self._abort(producer)
             return _all(chunks, UNSENT) | failures
         self._next_offset += 1
-        self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, self._next_offset, receipt))
+        offset = TopicPartition(chunks[0].topic, 0, self._next_offset, receipt)
+        self._send_offset(producer, self._group, offset)
         fault_in_thread(Point.BEFORE_COMMIT, self._loop)
         self._commits = True
         outcome = self._commit(producer, chunks)
@@ -465,7 +466,8 @@ class TransactionalProducer:
         This happens when the broker refuses this principal's records for a topic. Which one, it does not say.
         """
         try:
-            self._send_receipt(producer, TopicPartition(chunks[0].topic, 0, 0, "-"))  # to be aborted
+            # To be aborted.
+            self._send_offset(producer, self._group, TopicPartition(chunks[0].topic, 0, 0, "-"))
         except KafkaException as error:
             return self._suspect(chunks, error)
         return {}
@@ -485,10 +487,7 @@ class TransactionalProducer:
         except KafkaException:
             self._producer = None  # the next one of this id aborts its transaction
 
-    def _send_receipt(self, producer: Producer, receipt: TopicPartition) -> None:
-        self._send_offsets(producer, self._group, receipt)
-
-    def _send_offsets(self, producer: Producer, group: object, offset: TopicPartition) -> None:
+    def _send_offset(self, producer: Producer, group: object, offset: TopicPartition) -> None:
         due = self.answer_due = time.monotonic() + _PATIENCE * self._clients.timeout
         self._loop.call_soon_threadsafe(self._on_settled)  # for the worker to look when that is over
         try:

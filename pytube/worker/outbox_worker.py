@@ -301,7 +301,7 @@ class OutboxWorker(PartitionWorker[Record]):
         self._note_seen()
         if self._mark_covers_refusals and self._source.returned_all_retried and self.machine.has_refused:
             await self._hold(items)
-            self.machine.resume(time.monotonic())
+            self.machine.resume()
             return ()
         return items
 
@@ -315,7 +315,7 @@ class OutboxWorker(PartitionWorker[Record]):
         self._locked |= {number: done[number] for number in self._source.unpurged}
         self._note_locks()
         self._outgoing.confirm_purged(self._settled_at_exchange, self._locked)
-        self.machine.confirm_purged(time.monotonic(), self._locked)
+        self.machine.confirm_purged(self._locked)
         if purged := {number: at for number, at in done.items() if number not in self._locked}:
             super()._note_purged(purged)
 
@@ -414,21 +414,15 @@ class OutboxWorker(PartitionWorker[Record]):
             self.machine.reached(cluster.answered_at, time.monotonic())
 
     def _tell_of_topics(self) -> None:
-        for change in self.machine.changes():
+        for topic, reason in self.machine.newly_down():
             self._rests, self._rests_at = True, 0.0
-            if change.reason is not None:
-                event = TopicDown(*self._where, change.topic, change.reason)
-                self._active_term.tell_down(_topic(change.topic), event)
-            else:
-                self._tell_topic_up(change.topic)
+            self._active_term.tell_down(_topic(topic), TopicDown(*self._where, topic, reason))
 
     def _note_topic_up(self, topic: str) -> None:
-        """Report that a topic accepts records again that went down before a pause, unseen by this machine."""
+        """Report that a topic accepts records again; perhaps it went down before a pause."""
         if self._active_term.is_told_down(_topic(topic)) and topic not in self.machine.resting():
-            self._tell_topic_up(topic)
-
-    def _tell_topic_up(self, topic: str) -> None:
-        self._active_term.tell_up(_topic(topic), lambda seconds: TopicUp(*self._where, topic, seconds))
+            self._rests_at = 0.0
+            self._active_term.tell_up(_topic(topic), lambda seconds: TopicUp(*self._where, topic, seconds))
 
     async def _tell_rests(self) -> None:
         """Report to the database which topics accept nothing, now and then, and park as operators request."""
@@ -470,7 +464,7 @@ class OutboxWorker(PartitionWorker[Record]):
             self._parks_at = time.monotonic() + _LOCKED_PARK_PAUSE
             self.machine.postpone(locked)
             letters = [letter for letter in letters if letter not in locked]
-        self.machine.park(letters, parked, time.monotonic())
+        self.machine.park(letters, parked)
         self._tell_of_parked([letter for letter in letters if letter.record.id in parked])
         if len(parked) < len(letters):  # operators retried the records ahead of them
             self._mark_covers_refusals = False

@@ -72,7 +72,7 @@ def kill_a_backend(postgres: Postgres, dsn: str) -> None:
 def restart_at_once(postgres: Postgres, dsn: str) -> None:
     """An immediate shutdown skips the checkpoint, as a power cut would."""
     del dsn
-    postgres.restart("immediate")
+    postgres.restart(signal.SIGQUIT)
 
 
 Crash = Callable[[Postgres, str], None]

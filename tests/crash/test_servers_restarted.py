@@ -26,7 +26,7 @@ def test_postgres_killed_and_restarted(make_fleet: MakeFleet, postgres: Postgres
         postgres.kill()
         postgres.start()
         go_on(fleet, "the kill")
-        postgres.stop("fast")
+        postgres.stop()
         postgres.start()
         go_on(fleet, "the restart")
     fleet.wait_until_drained()

@@ -147,7 +147,7 @@ def test_an_asynchronous_standby_that_lost_commits(pair: Pair, fleet: Fleet, cop
 def test_a_planned_switchover_may_be_one(pair: Pair, fleet: Fleet, copy: str) -> None:
     """Nothing is lost, and nobody can know it; so it is no more than a warning, which a look ends."""
     pair.standby.wait_until_caught_up()
-    pair.primary.stop("fast")  # which sends all to the standby first
+    pair.primary.stop()  # which sends all to the standby first
     pair.standby.promote()
     found = wait_for_finding(fleet, is_certain=False)
     assert found["detail"] == "timeline 2, before 1"
@@ -175,7 +175,7 @@ def source() -> Iterator[TestServer]:
 def put_back(source: TestServer, earlier: Path) -> None:
     """Have the server begin again with its data of before."""
     data = source.postgres.directory / "data"
-    source.postgres.stop("fast")
+    source.postgres.stop()
     shutil.rmtree(data)
     subprocess.run(["cp", "-a", earlier, data], check=True)
     source.postgres.start()
@@ -183,7 +183,7 @@ def put_back(source: TestServer, earlier: Path) -> None:
 
 def copied(source: TestServer, folder: Path) -> Path:
     """A copy of its data, as of a snapshot of the disks."""
-    source.postgres.stop("fast")
+    source.postgres.stop()
     subprocess.run(["cp", "-a", source.postgres.directory / "data", folder / "earlier"], check=True)
     source.postgres.start()
     return folder / "earlier"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pytube.embedded import java
 from pytube.embedded.postgres import RUN_AS, reachable
-from pytube.embedded.process import EmbeddedError, Port, is_root
+from pytube.embedded.process import EmbeddedError, Port, environment, is_root
 from pytube.embedded.search_server import ALONE, HEAP, SETTINGS, SearchServer
 
 VERSION = "8.19.21"
@@ -116,5 +116,5 @@ class Elasticsearch(SearchServer):
             "ES_TMPDIR": temporary,
             "LIBFFI_TMPDIR": temporary,
         }
-        inherited = {name: value for name, value in java.environment().items() if not name.startswith("ES_")}
+        inherited = {name: value for name, value in environment().items() if not name.startswith("ES_")}
         return {**inherited, "HOME": temporary, **ours}

@@ -35,7 +35,7 @@ def test_data_outlive_kill_and_restart(folder: Path) -> None:
         assert not server.running
         assert [child for child in children if _runs(child)] == []
         server.start()
-        server.restart("immediate")
+        server.restart(signal.SIGQUIT)
         with psycopg.connect(server.dsn()) as session:
             assert session.execute("TABLE kept").fetchall() == [(1,)]
 

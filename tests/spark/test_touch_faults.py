@@ -95,7 +95,7 @@ def test_a_server_that_restarts(
     )
     thread.start()
     wait_until((tmp_path / "copied").exists, what="a unit is copied")
-    postgres.restart("immediate")
+    postgres.restart(signal.SIGQUIT)
     (tmp_path / "go").touch()
     thread.join(120)
     with psycopg.connect(dsn) as there:

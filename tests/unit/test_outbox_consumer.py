@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from pytube.outbox.consumer import Deduplicator, RecordId, outbox_id, record_id
+from pytube.outbox.consumer import Deduplicator, RecordId, record_id
 
 
 @dataclass
@@ -36,9 +36,7 @@ class Message:
 
 
 def test_the_id_of_a_message() -> None:
-    assert outbox_id(Message(7)) == 7
     assert record_id(Message(7)) == RecordId("orders/1", 7, "7.000")
-    assert outbox_id(Message(None)) is None
     assert record_id(Message(None)) is None
 
 

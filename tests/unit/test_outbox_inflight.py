@@ -44,7 +44,7 @@ def loaded(rules: Rules, *keys: str | None, topic: str = "t") -> InFlight:
 def done(machine: InFlight) -> list[int]:
     """What is finished; it is purged at once."""
     finished = sorted(machine.finished())
-    machine.confirm_purged(0.0)
+    machine.confirm_purged()
     return finished
 
 
@@ -93,7 +93,7 @@ def test_what_a_crash_would_have_sent_again_counts_as_if_it_flew() -> None:
     machine.settle(take(machine), {}, 0.0)
     assert sorted(machine.finished()) == [1, 2, 3, 4]
     assert machine.take(0.0) is None, "a crash before the purge repeats a window's worth already"
-    machine.confirm_purged(0.0)
+    machine.confirm_purged()
     assert ids(machine.take(0.0)) == [5, 6]
 
 
@@ -160,9 +160,7 @@ def test_a_topic_cools_down_alone_and_for_longer_each_time() -> None:
         bad = take(machine, now)
     assert pauses == [0.5, 1, 2, 4, 8, 16, 32, 60, 60, 60]
     machine.settle(bad, {}, now)
-    down, up = machine.changes()
-    assert (down.topic, down.reason) == ("bad", DOWN.reason)
-    assert (up.topic, up.reason, up.seconds) == ("bad", None, sum(pauses))
+    assert machine.newly_down() == [("bad", DOWN.reason)]
     assert machine.resting() == {}
 
 
@@ -190,7 +188,7 @@ def unanswered(machine: InFlight, now: float) -> None:
 def test_what_had_no_answer_goes_on_as_soon_as_a_broker_answers() -> None:
     machine = loaded(Rules(window=4, cooldown=600, cooldown_limit=600), "a")
     unanswered(machine, 1.0)
-    assert machine.changes() == []
+    assert machine.newly_down() == []
     assert machine.rests() == []
     machine.reached(0.9, 2.0)
     assert machine.take(2.0) is None, "that question was asked before"
@@ -198,7 +196,7 @@ def test_what_had_no_answer_goes_on_as_soon_as_a_broker_answers() -> None:
     machine.settle(take(machine, 2.0), {}, 2.0)
     assert not machine.waits_for_answer
     assert done(machine) == [1]
-    assert machine.changes() == []
+    assert machine.newly_down() == []
 
 
 def test_a_topic_that_has_no_answer_while_a_broker_answers_rests() -> None:
@@ -212,7 +210,7 @@ def test_a_topic_that_has_no_answer_while_a_broker_answers_rests() -> None:
     machine.reached(3.1, 4.0)
     (rest,) = machine.rests()
     assert rest.reason == f"{NO_ANSWER}: {SILENT.reason}"
-    assert [change.topic for change in machine.changes()] == ["t"]
+    assert [topic for topic, _ in machine.newly_down()] == ["t"]
     machine.reached(5.0, 5.0)
     assert machine.take(5.0) is None, "it is not tried with each answer"
 
@@ -243,7 +241,7 @@ def send_all(machine: InFlight, poison: set[int]) -> list[Letter]:
             machine.settle(chunk, dict.fromkeys(ids(chunk), REFUSED) if bad else {}, now)
         posted = machine.letters()
         letters += posted
-        machine.park(posted, [letter.record.id for letter in posted], now)
+        machine.park(posted, [letter.record.id for letter in posted])
         now += 0.05
         assert now < 1000, "it goes on for ever"
     return letters
@@ -266,11 +264,11 @@ def test_hold_parks_what_follows_of_the_key() -> None:
     (letter,) = machine.letters()
     assert (letter.record.id, letter.behind) == (4, True)
     # Meanwhile an operator has told to send the key again, so that the database refuses.
-    machine.park([letter], [], 9.0)
+    machine.park([letter], [])
     assert machine.has_refused
     assert machine.take(9.0) is None, "records 1 and 2 come first"
     machine.add([record(1), record(2)])
-    machine.resume(9.0)
+    machine.resume()
     for number in (1, 2, 4):
         chunk = take(machine, 9.0)
         assert ids(chunk) == [number]
@@ -287,7 +285,7 @@ def test_a_key_that_another_term_has_held() -> None:
 def test_a_record_that_somebody_deleted_meanwhile_is_done() -> None:
     machine = loaded(STRICT, "k", "k")
     machine.settle(take(machine), {1: POISON}, 0.0)
-    machine.park(machine.letters(), [], 0.0)
+    machine.park(machine.letters(), [])
     assert ids(machine.take(0.0)) == [2]
 
 
@@ -323,7 +321,7 @@ def test_what_was_replaced_is_sent_when_its_replacement_is_parked() -> None:
     machine.settle(take(machine), {2: POISON}, 0.0)
     letters = machine.letters()
     assert [letter.record.id for letter in letters] == [2]
-    machine.park(letters, [2], 0.0)
+    machine.park(letters, [2])
     assert ids(machine.take(0.0)) == [1]
 
 
@@ -393,7 +391,7 @@ class Delivery(RuleBasedStateMachine):
     @precondition(lambda self: self.machine.has_refused and not self.retried)
     @rule()
     def resume(self) -> None:
-        self.machine.resume(self.now)
+        self.machine.resume()
 
     @rule()
     def take(self) -> None:
@@ -454,7 +452,7 @@ class Delivery(RuleBasedStateMachine):
             self.parked[one.id] = letter.behind
             self.marked.discard(one.id)
             answer.append(one.id)
-        self.machine.park(letters, answer, self.now)
+        self.machine.park(letters, answer)
 
     @precondition(lambda self: self.keeps.hold and bool(self.parked))
     @rule(data=st.data(), cured=st.booleans())
@@ -479,7 +477,7 @@ class Delivery(RuleBasedStateMachine):
     @rule()
     def end_purge(self) -> None:
         self.commit_purge()
-        self.machine.confirm_purged(self.now)
+        self.machine.confirm_purged()
 
     def commit_purge(self) -> None:
         for number in self.purging:
@@ -534,7 +532,7 @@ class Delivery(RuleBasedStateMachine):
             self.now += 100.0
             self.mark(8)
             if self.machine.has_refused and not self.retried:
-                self.machine.resume(self.now)
+                self.machine.resume()
             self.take()
             if self.flights:
                 chunk = self.flights.pop(0)
@@ -581,11 +579,11 @@ def test_what_somebody_has_locked_keeps_its_place_in_the_window() -> None:
     machine = loaded(Rules(window=2), "a", "b", "a", "b", "a", "b")
     machine.settle(take(machine), {}, 0.0)
     assert sorted(machine.finished()) == [1, 2, 3, 4]
-    machine.confirm_purged(0.0, {1})
+    machine.confirm_purged({1})
     assert ids(machine.take(0.0)) == [5, 6], "one more of a, which is not all of its window"
     machine.add([record(7, "a")])
     assert machine.take(0.0) is None
-    machine.confirm_purged(0.0)
+    machine.confirm_purged()
     assert ids(machine.take(0.0)) == [7], "the other one is purged now"
 
 
@@ -594,7 +592,7 @@ def test_letters_that_are_postponed_come_again_in_front() -> None:
     machine.settle(take(machine), {1: POISON, 2: POISON}, 0.0)
     letters = machine.letters()
     machine.postpone(letters[:1])
-    machine.park(letters[1:], [2], 0.0)
+    machine.park(letters[1:], [2])
     assert machine.letters() == letters[:1]
 
 

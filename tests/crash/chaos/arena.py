@@ -119,7 +119,7 @@ class Arena:
         """Restart Postgres with prepared transactions, or without; nobody may have one now."""
         self._prepared = not self._prepared
         port = self.postgres.port
-        self.postgres.stop("fast")
+        self.postgres.stop()
         self.postgres.close()
         self.postgres = self._make_postgres(port, prepared=self._prepared)
 

@@ -34,8 +34,8 @@ SEEDS = [
         "order_lost_after_a_failure",
         "a key goes on behind a record that was not written",
         "pytube/outbox/records.py",
-        "return self.broken is None and not (self.parking or self.held or self.refused or self.resting)",
-        "return not (self.parking or self.held or self.refused or self.resting)",
+        "return self.broken is None and self.until is None and not ",
+        "return self.until is None and not ",
         ("unit/test_outbox_inflight.py",),
     ),
     Seed(
