@@ -50,8 +50,8 @@ GIVE_EACH: Final = """
 """
 ANSWERS_TO_EACH: Final = "SELECT pg_catalog.current_setting('pytube.answers')::json"
 """For each document that was not written: its number, and the newer token or the error."""
-# A document may need another one of the batch that comes later, as by a reference. So those that were refused
-# are tried again for as long as that helps.
+# A document may refer to a later document of the batch. So refused documents are tried again, for as long as
+# that helps.
 _ONE_BY_ONE = """
 #variable_conflict use_column
 DECLARE

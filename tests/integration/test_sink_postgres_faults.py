@@ -176,6 +176,10 @@ async def test_a_delete_that_the_database_refuses(bare_dsn: str, eye: Eye) -> No
         eye.execute("INSERT INTO dependent VALUES (0, 2)")
         results = await sink.send(batch({1: None, 2: None, 3: {"new": 1}, 4: None}, token=(1, 2)))
         assert [type(result) for result in results] == [type(OK), Reject, type(OK), type(OK)]
+        assert [type(one) for one in await sink.send(batch({4: None, 2: None}, token=(1, 2)))] == [
+            type(OK),
+            Reject,
+        ]
         assert rows(eye) == [(2, {}), (3, {"new": 1})]
         # The session is usable, and the delete succeeds once nothing depends on the row.
         eye.execute("TRUNCATE dependent")
