@@ -1,23 +1,17 @@
-"""How a source and a sink are compared: when two documents are equal, and what checksums of buckets say.
+"""How a source and a sink are compared: when two documents are equal, and how a key can differ.
 
-Spark's `reconcile` and `pytube verify` follow the same rules. Each key has a bucket. Two sides hold the same
-in a bucket if the number of its entries and the sum of their 64-bit hashes are the same; only in buckets that
-differ are keys compared one by one. Spark compares documents so, because it moves rows from one machine to
-another. `verify` has both documents of a key in its hands anyway, compares them at once, and needs buckets
-only to see whether the sink has keys that the source does not.
+Spark's `reconcile` and `pytube verify` follow the same rules. Spark moves rows between machines. So it first
+compares the number of rows, and the sum of their hashes, in each bucket of keys; only in buckets that differ
+are keys compared one by one. `verify` has both documents of a key in its hands anyway.
 """
 
 from __future__ import annotations
 
 import enum
-import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 
 import orjson
-
-from pytube.model import Key
 
 _GREATEST_INT = 20
 """Digits from which on an integer may not fit 64 bits."""
@@ -66,9 +60,6 @@ def _int(digits: str) -> int | float:
     return int(digits) if len(digits) < _GREATEST_INT else float(digits)
 
 
-BUCKETS = 4096
-
-
 class Difference(enum.StrEnum):
     """How a key differs."""
 
@@ -83,35 +74,3 @@ class Difference(enum.StrEnum):
 def counted(missing: int, extra: int, different: int) -> str:
     """The differences in words."""
     return f"{missing} missing, {extra} extra, {different} different"
-
-
-class Sums:
-    """The number and the sum of hashes of keys, by bucket."""
-
-    def __init__(self, counts: list[int] | None = None, sums: list[int] | None = None) -> None:
-        self.counts = counts or [0] * BUCKETS
-        self.sums = sums or [0] * BUCKETS
-
-    def add(self, keys: Iterable[Key]) -> None:
-        """Count each key, as often as it is given."""
-        counts, sums = self.counts, self.sums
-        for key in keys:
-            hashed = _hash(key)
-            bucket = hashed % BUCKETS
-            counts[bucket] += 1
-            sums[bucket] += hashed
-
-    def differing(self, other: Sums) -> frozenset[int]:
-        """The buckets in which the two have not the same keys."""
-        ours, theirs = zip(self.counts, self.sums, strict=True), zip(other.counts, other.sums, strict=True)
-        return frozenset(at for at, (one, two) in enumerate(zip(ours, theirs, strict=True)) if one != two)
-
-
-def bucket_of(key: Key) -> int:
-    """Where `Sums` counts a key."""
-    return _hash(key) % BUCKETS
-
-
-def _hash(key: Key) -> int:
-    digest = hashlib.blake2b(f"{key[0]} {key[1]}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big")

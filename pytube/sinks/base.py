@@ -7,7 +7,6 @@ A sink never reorders two writes of a key once it has answered the first. It mus
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import (
     AsyncIterator,
@@ -20,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from pytube.comparison import decode
 from pytube.errors import SinkError, SinkUnavailable
@@ -121,48 +120,25 @@ EVERY_SEQ = 2**63 - 1
 """As `below_seq` of a scan: all documents of the shard."""
 
 
+@dataclass(frozen=True, slots=True)
 class Stored:
     """What a sink holds of one key: a document or none, and the stamp of the write, as far as it is known."""
 
-    __slots__ = ("_body", "_value", "seq", "token")
-
-    def __init__(self, body: bytes | None = None, token: Token | None = None, seq: int | None = None) -> None:
-        """`body` is the JSON text; None: there is no document. A tombstone may have a token all the same."""
-        self._body = body
-        self._value: Any = None
-        self.token = token
-        self.seq = seq
-
-    @classmethod
-    def decoded(cls, value: Any, token: Token | None = None, seq: int | None = None) -> Self:
-        """A document that the store's client has decoded already."""
-        stored = cls(None, token, seq)
-        stored._value = (value,)
-        return stored
+    body: bytes | None = None
+    """The document's JSON text, perhaps with other blanks than were written; None: there is no document."""
+    token: Token | None = None
+    """A tombstone may have one, too."""
+    seq: int | None = None
 
     @property
     def exists(self) -> bool:
         """Whether there is a document."""
-        return self._body is not None or self._value is not None
-
-    @property
-    def documents(self) -> int:
-        """How many documents of the store it is: so often does a scan of all give the key."""
-        return int(self.exists)
-
-    @property
-    def body(self) -> bytes | None:
-        """The document's JSON text, perhaps with other blanks than were written; None: there is none."""
-        if self._body is None and self._value is not None:
-            self._body = json.dumps(self._value[0], ensure_ascii=False).encode("utf-8", "surrogatepass")
-        return self._body
+        return self.body is not None
 
     @property
     def value(self) -> Any:
         """The document, decoded; None without one. `ValueError` if another writer stored invalid JSON."""
-        if self._value is None and self._body is not None:
-            self._value = (decode(self._body),)
-        return None if self._value is None else self._value[0]
+        return None if self.body is None else decode(self.body)
 
 
 READ_MOST = 1000

@@ -7,26 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, Self
 
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.cimpl import NewTopic
 from pydantic import Field, field_validator
 
-from pytube.errors import ConfigError, SinkUnavailable, how_to_install
+from pytube.errors import SinkUnavailable
+from pytube.kafka.clients import Producers
 from pytube.logs import Logger
 from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.base import Abandoned, Trial, of_the_suite
+from pytube.sinks.kafka_records import Lane, Records, Stream
 from pytube.sinks.registry import KeyTemplate, SinkOptions, TemplateText
 from pytube.threads import in_thread
-
-try:
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
-    from confluent_kafka.cimpl import NewTopic
-
-    from pytube.kafka.clients import Producers
-    from pytube.sinks.kafka_records import Lane, Records, Stream
-except ModuleNotFoundError as missing:
-    if missing.name != "confluent_kafka":
-        raise
-    raise ConfigError(f'sink "kafka" needs the package {missing.name}: {how_to_install("kafka")}') from None
 
 _REPORT_DELAY = 1.0
 """Seconds: librdkafka looks once a second for records whose time is over."""

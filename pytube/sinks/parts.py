@@ -14,12 +14,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from typing import Any, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
+from pytube.comparison import decode
 from pytube.errors import SinkContract
 from pytube.model import OK, Batch, Document, Id, Key, Ok, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import (
     HOLDS_NOTHING,
     READ_MOST,
-    Bounded,
     Making,
     Reading,
     Scanning,
@@ -176,39 +176,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
 
 
-class Joined(Stored):
-    """What the sink holds of the parts of one document. Numbered parts are an object, too: `{"0": …}`."""
+def joined(parts: Parts, held: Sequence[Stored]) -> Stored:
+    """What the sink holds of one document, by its parts, which are given in their order.
 
-    __slots__ = ("_held", "_parts")
-
-    def __init__(self, parts: Parts, held: Sequence[Stored]) -> None:
-        """`held`: in the order of the parts."""
-        there = [one for one in held if one.exists] or held
-        super().__init__(None, _lowest([one.token for one in there]), _lowest([one.seq for one in there]))
-        self._parts = parts
-        self._held = held
-
-    @property
-    def documents(self) -> int:
-        """The parts that are there."""
-        return sum(one.exists for one in self._held)
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is any part."""
-        return self.documents > 0
-
-    @property
-    def body(self) -> bytes | None:
-        """The parts that are there, by their names; None: there is none."""
-        return self._parts.join([one.body for one in self._held]) if self.exists else None
-
-    @property
-    def value(self) -> Any:
-        """The same, decoded. `ValueError` if another writer has stored a part with invalid JSON."""
-        pairs = zip(self._parts.names, self._held, strict=True)
-        # Each separately: invalid texts might become valid JSON when joined.
-        return {name: one.value for name, one in pairs if one.exists} if self.exists else None
+    It is an object, also if the parts are numbered: `{"0": …}`.
+    """
+    there = [one for one in held if one.exists]
+    body = parts.join([one.body for one in held]) if there else None
+    try:
+        for one in there:  # invalid texts might become valid JSON when joined
+            decode(one.body or b"")
+    except ValueError:
+        body = b""
+    known = there or held
+    return Stored(body, _lowest([one.token for one in known]), _lowest([one.seq for one in known]))
 
 
 def _lowest(values: Sequence[T | None]) -> T | None:
@@ -259,14 +240,9 @@ class PartsSink:
     What is about the place, such as its mark, is asked of the other sink: see `place_of`.
     """
 
-    write_timeout: float
-    """Only where the other sink has it: see `Bounded`."""
-
     def __init__(self, inner: Sink, parts: Parts) -> None:
         """`inner` gets the parts."""
         self.compares = inner.compares
-        if isinstance(inner, Bounded):
-            self.write_timeout = inner.write_timeout
         self.inner = inner
         self._parts = parts
         self._sent: WeakKeyDictionary[Batch, Batch] = WeakKeyDictionary()
@@ -380,7 +356,7 @@ class PartsSink:
         assert isinstance(self.inner, Reading)
         names = self._parts.names
         at_once = max(1, READ_MOST // len(names))
-        joined: dict[Key, Stored] = {}
+        found: dict[Key, Stored] = {}
         for start in range(0, len(keys), at_once):
             wanted = {
                 (shard, key): [(shard, part_id(key, name)) for name in names]
@@ -388,8 +364,8 @@ class PartsSink:
             }
             held = await self.inner.read(tube, [part for parts in wanted.values() for part in parts])
             for key, parts in wanted.items():
-                joined[key] = Joined(self._parts, [held[part] for part in parts])
-        return joined
+                found[key] = joined(self._parts, [held[part] for part in parts])
+        return found
 
     async def as_held(self, bodies: Sequence[bytes]) -> Sequence[bytes | None]:
         """The parts as the other sink would hold them, joined as `read` joins them."""

@@ -19,12 +19,12 @@ from pytube.db.arrays import Int8Array, array_of
 from pytube.db.connect import connect_async, connection_string, shut_down, wait_for_answer
 from pytube.db.errors import TRANSIENT, describe, is_connection_lost
 from pytube.db.session import Session, SessionPool, tried
-from pytube.errors import ConfigError, DatabaseUnavailable, SinkTimeout, SinkUnavailable
+from pytube.errors import ConfigError, DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
-from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
+from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite, refuse_lapsed
+from pytube.sinks.postgres_statements import ANSWERS_TO_EACH, GIVE_EACH, OF_DOCUMENTS, Tables
 from pytube.sinks.postgres_table import (
     PostgresOptions,
-    Tables,
     create,
     look,
     read_files,
@@ -37,9 +37,6 @@ T = TypeVar("T")
 _NAME = "pytube sink"
 _PUT_OFF = 1.0
 """Seconds until documents are sent again that met a lock, or another writer too often."""
-
-_OF_DOCUMENTS = ("21", "22", "23", "54", "P0")
-"""Classes of SQLSTATEs that a document causes: cardinality, data, constraints, limits, a trigger's RAISE."""
 
 _PUT_OFF_STATES = {"55P03", "57014"}  # lock_not_available, query_canceled: rolled back, nothing is wrong
 
@@ -121,10 +118,10 @@ class PostgresSink:
             await create(session.connection, self._options)
         elif self._options.create and await read_files(session.connection, self._options) is None:
             return None
-        return await look(session.connection, self._options)
+        return await self._look(session.connection)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Write the batch in one transaction; in halves where a document of it makes that fail."""
+        """Write the batch in one transaction."""
         pool = self._pool
         if pool is None:
             raise _unavailable("it is not open")
@@ -234,7 +231,7 @@ class PostgresSink:
         try:
             rows = await _rows(connection, tables.cast, {"docs": _JsonArray(bodies)})
         except psycopg.Error as error:
-            if not (error.sqlstate or "").startswith(_OF_DOCUMENTS):
+            if not (error.sqlstate or "").startswith(OF_DOCUMENTS):
                 raise
             if len(bodies) == 1:
                 return [None]
@@ -279,7 +276,7 @@ class PostgresSink:
         async with self._session() as connection:
             if self._options.create:
                 await _at_once(connection, create(connection, self._options))
-            self._tables = await look(connection, self._options)
+            self._tables = await self._look(connection)
 
     def cannot_note(self) -> str | None:
         """Why not, once the server has refused it."""
@@ -310,25 +307,27 @@ class PostgresSink:
     # --- writing ------------------------------------------------------------------------------
 
     async def _send(self, connection: psycopg.AsyncConnection, batch: Batch) -> list[Result]:
-        writing = _Write(connection, batch)
         try:
             tables = await self._known(connection)
-            results = await writing.results(tables)
+            results = await _results(connection, tables, batch)
         except ConfigError as error:  # the table was changed since it was opened
             raise _unavailable(error) from error
         except psycopg.Error as error:
             if error.sqlstate in _PUT_OFF_STATES or isinstance(error, TRANSIENT):
                 return [Retry(_PUT_OFF, describe(error))] * len(batch)
             self._tables = None
-            if is_connection_lost(error) or writing.has_written:
+            if is_connection_lost(error):
                 raise SinkTimeout(f'sink "postgres": {describe(error)}') from error
             raise _unavailable(describe(error)) from error
         await self._clean(connection, tables)
         return results
 
+    async def _look(self, connection: psycopg.AsyncConnection) -> Tables:
+        return Tables(self._options, *await look(connection, self._options))
+
     async def _known(self, connection: psycopg.AsyncConnection) -> Tables:
         if self._tables is None:
-            self._tables = await look(connection, self._options)
+            self._tables = await self._look(connection)
         return self._tables
 
     async def _clean(self, connection: psycopg.AsyncConnection, tables: Tables) -> None:
@@ -357,69 +356,77 @@ class PostgresSink:
         return Session(connection)
 
 
-class _Write:
-    """One batch that is written in one session."""
+async def _results(connection: psycopg.AsyncConnection, tables: Tables, batch: Batch) -> list[Result]:
+    """Write the batch in one transaction; where a document makes that fail, in one without such documents."""
+    documents = list(batch)
+    if not tables.keys.has(documents[0].id):
+        kind = type(documents[0].id).__name__
+        raise _unavailable(f"ids are {kind}s, and its table has {tables.keys.value}")
+    # All writers take the rows of their keys in one order, so that no two wait for each other.
+    order = sorted(range(len(documents)), key=lambda n: (documents[n].id, documents[n].shard))
+    ordered = [documents[n] for n in order]
+    refuse_lapsed('sink "postgres"', batch)
+    try:
+        answers = await tried(partial(_written, connection, tables, batch, ordered))
+    except psycopg.Error as error:
+        if not (error.sqlstate or "").startswith(OF_DOCUMENTS):
+            raise
+        if len(documents) == 1:
+            return [Reject(f"{describe(error)} (SQLSTATE {error.sqlstate})")]
+        refuse_lapsed('sink "postgres"', batch)
+        answers = await _one_by_one(connection, tables, batch, ordered)
+    results: list[Result] = [OK] * len(documents)
+    for number, answer in answers.items():
+        results[order[number]] = answer
+    return results
 
-    def __init__(self, connection: psycopg.AsyncConnection, batch: Batch) -> None:
-        self.has_written = False
-        """Whether a part of the batch was committed."""
-        self._connection = connection
-        self._batch = batch
 
-    async def results(self, tables: Tables) -> list[Result]:
-        """The answers, in the batch's order."""
-        documents = list(self._batch)
-        if not tables.keys.has(documents[0].id):
-            kind = type(documents[0].id).__name__
-            raise _unavailable(f"ids are {kind}s, and its table has {tables.keys.value}")
-        # All writers take the rows of their keys in one order, so that no two wait for each other.
-        order = sorted(range(len(documents)), key=lambda n: (documents[n].id, documents[n].shard))
-        results: list[Result] = [OK] * len(documents)
-        answers = await self._settled(tables, [documents[n] for n in order])
-        for n, answer in zip(order, answers, strict=True):
-            results[n] = answer
-        return results
+async def _written(
+    connection: psycopg.AsyncConnection, tables: Tables, batch: Batch, documents: Sequence[Document]
+) -> dict[int, Result]:
+    """Write them all; the answers other than `OK`, by the places of the documents."""
+    bodies = [document.body for document in documents]
+    arguments = {
+        "tube": batch.tube,
+        "token": int(batch.token),
+        "docs": (_JsonbArray if tables.is_jsonb else _JsonArray)(bodies),
+        **_arrays(tables.keys, documents),
+    }
+    if None not in bodies:  # one statement, which is a transaction
+        return _stale(await _rows(connection, tables.write, arguments))
+    async with connection.pipeline(), connection.transaction():
+        answers = _stale(await _rows(connection, tables.write, arguments))
+        gone = [d.key for number, d in enumerate(documents) if d.is_delete and number not in answers]
+        # A separate statement: only a new snapshot shows a row whose writer was waited for.
+        await connection.execute(tables.delete, _keys(tables.keys, gone))
+    return answers
 
-    async def _settled(self, tables: Tables, documents: list[Document]) -> list[Result]:
-        """Write them; where one makes the transaction fail, the others are written without it."""
-        if self._batch.has_lapsed():
-            if not self.has_written:
-                raise _unavailable("not written, the right to send had lapsed")
-            return [Retry(0.0, "the right to send had lapsed")] * len(documents)
-        try:
-            results = await tried(partial(self._written, tables, documents))
-            self.has_written = True
-            return results
-        except psycopg.Error as error:
-            if not (error.sqlstate or "").startswith(_OF_DOCUMENTS):
-                raise
-            if len(documents) == 1:
-                return [Reject(f"{describe(error)} (SQLSTATE {error.sqlstate})")]
-        half = len(documents) // 2
-        first = await self._settled(tables, documents[:half])
-        return first + await self._settled(tables, documents[half:])
 
-    async def _written(self, tables: Tables, documents: list[Document]) -> list[Result]:
-        connection = self._connection
-        bodies = [document.body for document in documents]
-        arguments = {
-            "tube": self._batch.tube,
-            "token": int(self._batch.token),
-            "docs": (_JsonbArray if tables.is_jsonb else _JsonArray)(bodies),
-            "seqs": Int8Array(document.seq for document in documents),
-            **_keys(tables.keys, [document.key for document in documents]),
-        }
-        if None not in bodies:  # one statement, which is a transaction
-            return _results(documents, await _rows(connection, tables.write, arguments))
+async def _one_by_one(
+    connection: psycopg.AsyncConnection, tables: Tables, batch: Batch, documents: Sequence[Document]
+) -> dict[int, Result]:
+    """As `_written`, but without the documents that the server refuses, which are rejected.
+
+    Raises:
+        SinkError: the server can't say which they are; in a smaller batch the document at fault may be alone.
+    """
+    block = tables.one_by_one(batch.tube, int(batch.token))
+    arguments = {**_arrays(tables.keys, documents), "docs": [document.body for document in documents]}
+
+    async def write() -> list[tuple[Any, ...]]:
         async with connection.pipeline(), connection.transaction():
-            lost = await _rows(connection, tables.write, arguments)
-            results = _results(documents, lost)
-            gone = [
-                d.key for d, answer in zip(documents, results, strict=True) if d.is_delete and answer is OK
-            ]
-            # A separate statement: only a new snapshot shows a row whose writer was waited for.
-            await connection.execute(tables.delete, _keys(tables.keys, gone))
-        return results
+            await connection.execute(GIVE_EACH, arguments)
+            await connection.execute(block, prepare=False)
+            return await _rows(connection, ANSWERS_TO_EACH, None)
+
+    try:
+        ((answers,),) = await tried(write)
+    except psycopg.Error as error:
+        # No right to use plpgsql, no such language, or refused only at the end of the transaction.
+        if (error.sqlstate or "").startswith((*OF_DOCUMENTS, "42501", "42704")):
+            raise SinkError(f'sink "postgres": {describe(error)}') from error
+        raise
+    return {number - 1: Reject(said) if token is None else Stale(token) for number, token, said in answers}
 
 
 def _keys(keys: KeyType, documents: Sequence[Key]) -> dict[str, Any]:
@@ -427,11 +434,13 @@ def _keys(keys: KeyType, documents: Sequence[Key]) -> dict[str, Any]:
     return {"shards": shards, "ids": array_of(keys, [key for _, key in documents])}
 
 
-def _results(documents: Sequence[Document], lost: Sequence[tuple[Any, ...]]) -> list[Result]:
-    results: list[Result] = [OK] * len(documents)
-    for number, token in lost:
-        results[number - 1] = Stale(token)
-    return results
+def _arrays(keys: KeyType, documents: Sequence[Document]) -> dict[str, Any]:
+    seqs = Int8Array(document.seq for document in documents)
+    return {"seqs": seqs, **_keys(keys, [document.key for document in documents])}
+
+
+def _stale(lost: Sequence[tuple[Any, ...]]) -> dict[int, Result]:
+    return {number - 1: Stale(token) for number, token in lost}
 
 
 async def _rows(connection: psycopg.AsyncConnection, statement: Any, arguments: Any) -> list[tuple[Any, ...]]:

@@ -1,4 +1,4 @@
-"""The tables of the sink `postgres`: requirements, creation, and statements.
+"""The tables of the sink `postgres`: requirements, and creation.
 
 The target is the user's own table: key and document, or key and columns. Beside it stands a table of
 stamps: of each key the token and seq of its last write, and when it was deleted. So the target has no
@@ -37,7 +37,7 @@ _KEY_TYPES = {
     "varchar": KeyType.TEXT,
 }
 _SHARD_TYPES = ("int2", "int4", "int8")
-_STAMPS = ("shard", "tube", "token", "seq", "deleted_at")
+STAMPS: Final = ("shard", "tube", "token", "seq", "deleted_at")
 _TYPE = re.compile(r'[A-Za-z_"][\w ."]*(\(\d+(, ?\d+)?\))?( with(out)? time zone)?(\[\])?')
 
 
@@ -155,14 +155,12 @@ def _creation(options: PostgresOptions, id_type: str, types: Mapping[str, str] |
     statements = []
     if types is not None:
         shard = [sql.SQL("{} integer").format(sql.Identifier(options.shard))] if options.shard else []
-        key = [*shard, sql.SQL("{} {}").format(sql.Identifier(options.id), _as_it_is(id_type))]
-        data = [
-            sql.SQL("{} {}").format(sql.Identifier(name), _as_it_is(types[name])) for name in options.data
-        ]
+        key = [*shard, sql.SQL("{} {}").format(sql.Identifier(options.id), as_it_is(id_type))]
+        data = [sql.SQL("{} {}").format(sql.Identifier(name), as_it_is(types[name])) for name in options.data]
         statements.append(
             sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
                 sql.Identifier(options.schema_name, options.table),
-                _commas([*key, *data]),
+                commas([*key, *data]),
                 _names(options.key),
             )
         )
@@ -173,7 +171,7 @@ def _creation(options: PostgresOptions, id_type: str, types: Mapping[str, str] |
             "CREATE TABLE IF NOT EXISTS {} (shard integer NOT NULL, id {} NOT NULL, tube text NOT NULL, "
             "token bigint NOT NULL, seq bigint NOT NULL, deleted_at timestamptz, PRIMARY KEY ({})) "
             "WITH (fillfactor = 80)"
-        ).format(stamps, _as_it_is(id_type), _names(options.stamps_key))
+        ).format(stamps, as_it_is(id_type), _names(options.stamps_key))
     )
     statements.append(
         sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (deleted_at) WHERE deleted_at IS NOT NULL").format(
@@ -239,7 +237,9 @@ _NOTE = """
 
 
 @dataclass(frozen=True, slots=True)
-class _Column:
+class Column:
+    """A column, and what the role may do with it."""
+
     type: str
     """As `pg_type` names it."""
     shown: str
@@ -250,8 +250,10 @@ class _Column:
     delete: bool
 
 
-async def look(connection: psycopg.AsyncConnection, options: PostgresOptions) -> Tables:
-    """The tables as they are now.
+async def look(
+    connection: psycopg.AsyncConnection, options: PostgresOptions
+) -> tuple[KeyType, dict[str, Column]]:
+    """The type of the tables' ids, and the other columns, as they are now.
 
     Raises:
         ConfigError: names everything that is missing: a table, columns, a key, rights.
@@ -271,7 +273,7 @@ async def look(connection: psycopg.AsyncConnection, options: PostgresOptions) ->
                       f"({', '.join(options.stamps_key)})")  # fmt: skip
     if faults:
         raise ConfigError(f'sink "postgres": {"; ".join(faults)}')
-    return Tables(options, _KEY_TYPES[id_type.type], {name: target[name] for name in options.data})
+    return _KEY_TYPES[id_type.type], {name: target[name] for name in options.data}
 
 
 async def read_files(connection: psycopg.AsyncConnection, options: PostgresOptions) -> str | None:
@@ -326,9 +328,9 @@ async def _read_notes(connection: psycopg.AsyncConnection, options: PostgresOpti
 
 async def _columns(
     connection: psycopg.AsyncConnection, options: PostgresOptions, table: str
-) -> dict[str, _Column]:
+) -> dict[str, Column]:
     cursor = await connection.execute(_COLUMNS, {"schema": options.schema_name, "table": table})
-    return {name: _Column(*rest) for name, *rest in await cursor.fetchall()}
+    return {name: Column(*rest) for name, *rest in await cursor.fetchall()}
 
 
 async def _has_key(
@@ -341,7 +343,7 @@ async def _has_key(
     return row is not None and bool(row[0])
 
 
-def _faults_of_target(options: PostgresOptions, found: Mapping[str, _Column]) -> list[str]:
+def _faults_of_target(options: PostgresOptions, found: Mapping[str, Column]) -> list[str]:
     name = options.qualified(options.table)
     if not found:
         # Of a sink that is open, by the mark that a backfill leaves: see `PostgresSink.write_mark`.
@@ -363,12 +365,12 @@ def _faults_of_target(options: PostgresOptions, found: Mapping[str, _Column]) ->
     return faults + _missing_rights(name, found, options.key, options.data)
 
 
-def _faults_of_stamps(options: PostgresOptions, found: Mapping[str, _Column], keys: KeyType) -> list[str]:
+def _faults_of_stamps(options: PostgresOptions, found: Mapping[str, Column], keys: KeyType) -> list[str]:
     name = options.qualified(options.stamps_table)
     if not found:
         text = _creation(options, keys.value, None).as_string().replace("\n", " ")
         return [f"there is no table {name}; set create = true, or run: {text}"]
-    needed = [*_STAMPS, "id"]
+    needed = [*STAMPS, "id"]
     missing = [column for column in needed if column not in found]
     if missing:
         return [f"{name} has no column {_quoted(missing)}"]
@@ -380,7 +382,7 @@ def _faults_of_stamps(options: PostgresOptions, found: Mapping[str, _Column], ke
 
 
 def _missing_rights(
-    name: str, found: Mapping[str, _Column], key: Sequence[str], data: Sequence[str]
+    name: str, found: Mapping[str, Column], key: Sequence[str], data: Sequence[str]
 ) -> list[str]:
     """What the role may not do; SELECT and UPDATE are needed on fewer columns than INSERT."""
     columns = [*key, *data]
@@ -397,173 +399,19 @@ def _missing_rights(
     return [f"the role has no right to {', '.join(missing)} on {name}"] if missing else []
 
 
-# --- statements ---------------------------------------------------------------------------------
-
-# The search path begins with pg_catalog. With several arrays, unnest can't be named with its schema.
-_WRITE = """
-    WITH given AS MATERIALIZED (
-        SELECT g.shard, g.id, g.doc, g.seq, g.n
-        FROM unnest(%(shards)s::bigint[], %(ids)s::{id_array}, %(docs)s::{doc_array},
-            %(seqs)s::bigint[]) WITH ORDINALITY AS g (shard, id, doc, seq, n)
-    ), stamped AS (
-        INSERT INTO {stamps} AS s (shard, id, tube, token, seq, deleted_at)
-        SELECT g.shard, g.id, %(tube)s, %(token)s, g.seq,
-            CASE WHEN g.doc IS NULL THEN pg_catalog.statement_timestamp() END
-        FROM given g ORDER BY g.n
-        ON CONFLICT ({stamps_key}) DO UPDATE SET {merge}, token = GREATEST(s.token, excluded.token)
-        RETURNING s.shard, s.id, s.token
-    ), written AS (
-        INSERT INTO {target} ({columns})
-        SELECT {key_values}, {values}
-        FROM given g JOIN stamped s ON s.id = g.id {and_shard} {fields}
-        WHERE s.token = %(token)s AND g.doc IS NOT NULL
-        ON CONFLICT ({key}) DO UPDATE SET {updates}
-    )
-    SELECT g.n, s.token FROM given g JOIN stamped s ON s.id = g.id {and_shard} WHERE s.token <> %(token)s
-"""
-_DELETE = """
-    DELETE FROM {target} t
-    USING unnest(%(shards)s::bigint[], %(ids)s::{id_array}) AS k (shard, id)
-    WHERE t.{id} = k.id {target_shard}
-"""
-_READ = """
-    SELECT k.n, s.token, s.seq,
-        CASE WHEN t.{id} IS NOT NULL THEN pg_catalog.convert_to({document}, 'UTF8') END
-    FROM unnest(%(shards)s::bigint[], %(ids)s::{id_array}) WITH ORDINALITY AS k (shard, id, n)
-    LEFT JOIN {stamps} s ON s.id = k.id {stamp_shard}
-    LEFT JOIN {target} t ON t.{id} = k.id {target_shard}
-"""
-_CAST = """
-    SELECT pg_catalog.convert_to(pg_catalog.row_to_json(r)::text, 'UTF8')
-    FROM unnest(%(docs)s::json[]) WITH ORDINALITY AS g (doc, n)
-    CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({record})
-    ORDER BY g.n
-"""
-_CLEAN = """
-    DELETE FROM {stamps} WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM {stamps}
-        WHERE deleted_at < pg_catalog.statement_timestamp() - pg_catalog.make_interval(secs => %(seconds)s)
-        ORDER BY deleted_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-"""
-# Both look at a fixed number of rows at a time, however few of them are old.
-_SCAN_TARGET = """
-    SELECT t.id, (s.seq IS NULL OR (s.tube = %(tube)s AND s.seq < %(below)s)) AS old
-    FROM (SELECT {id} AS id FROM {target} WHERE {shard} = %(shard)s AND {after}
-        ORDER BY {id} LIMIT %(limit)s) t
-    LEFT JOIN {stamps} s ON s.shard = %(shard)s AND s.id = t.id
-    ORDER BY t.id
-"""
-_SCAN_STAMPS = """
-    SELECT id, (shard = %(shard)s AND tube = %(tube)s AND seq < %(below)s AND deleted_at IS NULL) AS old
-    FROM {stamps} WHERE {after} ORDER BY id LIMIT %(limit)s
-"""
-
-
-class Tables:
-    """The tables as they were found, and the statements over them."""
-
-    def __init__(self, options: PostgresOptions, keys: KeyType, data: Mapping[str, _Column]) -> None:
-        self.keys = keys
-        self.is_jsonb = options.columns is None and data[options.document].type == "jsonb"
-        """Whether documents are sent as jsonb: as json else, which the server parses only once, then."""
-        self._names = {
-            "target": _named(options.schema_name, options.table),
-            "stamps": _named(options.schema_name, options.stamps_table),
-            "id": _named(options.id),
-            "shard": _named(options.shard) if options.shard else sql.SQL("NULL"),
-            "id_array": sql.SQL(f"{keys.value}[]"),  # one of three fixed names
-            "doc_array": sql.SQL("jsonb[]" if self.is_jsonb else "json[]"),
-        }
-        # A field that the document does not have is NULL. Types are written as the catalog shows them.
-        self._record = _commas(
-            [
-                sql.SQL("{} {}").format(_named(field), _as_it_is(data[column].shown.replace("%", "%%")))
-                for column, field in (options.columns or {}).items()
-            ]
-        )
-        self.write = self._write(options)
-        shard = _NONE if options.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
-        self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
-        self.read = sql.SQL(_READ).format(
-            document=self._document(options),
-            stamp_shard=_NONE if options.shard is None else sql.SQL("AND s.shard = k.shard"),
-            target_shard=shard,
-            **self._names,
-        )
-        self.cast = sql.SQL(_CAST).format(record=self._record)
-        self.clean = sql.SQL(_CLEAN).format(**self._names)
-        # Documents that were there before pytube have no stamp. Which shard they are of is known where
-        # the target says so; a guess could delete a document of another shard.
-        self._scan = sql.SQL(_SCAN_TARGET if options.shard else _SCAN_STAMPS)
-        self._scan_by = self._names["id"] if options.shard else _named("id")
-
-    def scan(self, *, first: bool) -> sql.Composed:
-        """One step of a scan: the first one, or from `%(after)s` on."""
-        after = sql.SQL("TRUE") if first else sql.SQL("{} > %(after)s").format(self._scan_by)
-        return self._scan.format(after=after, **self._names)
-
-    def _document(self, options: PostgresOptions) -> sql.Composable:
-        """The text of a row's document: that of its column, or the fields that its columns are of."""
-        if options.columns is None:
-            return sql.SQL("t.{}::text").format(_named(options.document))
-        fields = [
-            sql.SQL("t.{} AS {}").format(_named(column), _named(field))
-            for column, field in options.columns.items()
-        ]
-        return sql.SQL("(SELECT pg_catalog.row_to_json(d)::text FROM (SELECT {}) d)").format(_commas(fields))
-
-    def _write(self, options: PostgresOptions) -> sql.Composed:
-        merged = [
-            sql.SQL("{0} = CASE WHEN s.token <= excluded.token THEN excluded.{0} ELSE s.{0} END").format(
-                _named(name)
-            )
-            for name in _STAMPS
-            if name != "token" and name not in options.stamps_key
-        ]
-        if options.columns is None:
-            fields, values = _NONE, _commas([_named("g", "doc")])
-        else:
-            parsed = sql.SQL("CROSS JOIN LATERAL pg_catalog.json_to_record(g.doc) AS r ({})")
-            fields = parsed.format(self._record)
-            values = _commas([_named("r", field) for field in options.columns.values()])
-        return sql.SQL(_WRITE).format(
-            stamps_key=_list(options.stamps_key),
-            merge=_commas(merged),
-            columns=_list((*options.key, *options.data)),
-            key=_list(options.key),
-            key_values=_commas([_named("g", name) for name in options.stamps_key]),
-            and_shard=sql.SQL("AND s.shard = g.shard") if options.shard else _NONE,
-            fields=fields,
-            values=values,
-            updates=_commas([sql.SQL("{0} = excluded.{0}").format(_named(n)) for n in options.data]),
-            **self._names,
-        )
-
-
-_NONE = sql.Composed([])
-
-
-def _as_it_is(text: str) -> sql.SQL:
-    """A type, as the catalog or the checked configuration writes it."""
-    return sql.SQL(text)
-
-
-def _named(*names: str) -> sql.SQL:
-    """An identifier in a statement with placeholders, where a percent sign is written twice."""
-    return _as_it_is(sql.Identifier(*names).as_string().replace("%", "%%"))
-
-
-def _list(names: Sequence[str]) -> sql.Composed:
-    return _commas([_named(name) for name in names])
-
-
-def _commas(parts: Sequence[sql.Composable]) -> sql.Composed:
-    return sql.SQL(", ").join(parts)
-
-
 def _names(names: Sequence[str]) -> sql.Composed:
-    return _commas([sql.Identifier(name) for name in names])
+    return commas([sql.Identifier(name) for name in names])
 
 
 def _quoted(names: Sequence[str] | set[str]) -> str:
     return ", ".join(f'"{name}"' for name in sorted(names))
+
+
+def as_it_is(text: str) -> sql.SQL:
+    """A type, as the catalog or the checked configuration writes it."""
+    return sql.SQL(text)
+
+
+def commas(parts: Sequence[sql.Composable]) -> sql.Composed:
+    """The parts as a list."""
+    return sql.SQL(", ").join(parts)

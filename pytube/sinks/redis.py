@@ -8,8 +8,9 @@ from operator import attrgetter, itemgetter
 from typing import Any, Self
 
 import orjson
+from redis.exceptions import NoPermissionError, NoScriptError, ReadOnlyError, ResponseError
 
-from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable, how_to_install
+from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.logs import Logger
 from pytube.model import OK, Batch, Id, Key, KeyType, Reject, Result, Retry, Token
 from pytube.sinks.base import (
@@ -37,20 +38,9 @@ from pytube.sinks.redis_script import (
     text_of,
     tombstone_of,
 )
+from pytube.sinks.redis_servers import Command, RedisOptions, Server, Servers
 from pytube.sinks.registry import KeyTemplate
 from pytube.threads import Resolver
-
-try:
-    from redis.exceptions import (
-        NoPermissionError,
-        NoScriptError,
-        ReadOnlyError,
-        ResponseError,
-    )
-
-    from pytube.sinks.redis_servers import Command, RedisOptions, Server, Servers
-except ModuleNotFoundError as error:
-    raise ConfigError(f'sink "redis" needs the package {error.name}: {how_to_install("redis")}') from None
 
 _SCAN_COUNT = 1000
 """Entries of a register that the server looks at in one step of a scan."""
@@ -461,7 +451,7 @@ def _stored(stamp: bytes | None, stone: bytes | None, document: Any) -> Stored:
             return Stored(None, token, seq)
         # Of an object without fields, Redis keeps no hash; only the register has it.
         fields = {text_of(name): text_of(value) for name, value in _pairs(document)}
-        return Stored.decoded(fields, token, seq)
+        return Stored(orjson.dumps(fields), token, seq)
     return Stored(document, token, seq)
 
 

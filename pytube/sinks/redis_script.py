@@ -20,6 +20,8 @@ from functools import cache
 from itertools import count
 from typing import Any, Literal
 
+from redis.crc import key_slot
+
 from pytube.model import Document, Id, Stale, Token
 from pytube.sinks.parts import cut
 
@@ -170,8 +172,6 @@ def note_of(key: str) -> bytes:
 @cache
 def _spread() -> tuple[int, ...]:
     """For each part of the slots, the smallest number whose slot is in it."""
-    from redis.crc import key_slot  # not at the top: without the package, the sink says what to install
-
     size = 16384 // MARKS
     parts: dict[int, int] = {}
     for number in count():

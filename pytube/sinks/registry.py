@@ -14,11 +14,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from pytube.errors import ConfigError, SinkError
+from pytube.errors import ConfigError, SinkError, how_to_install
 from pytube.keys import CompositeKey
 from pytube.model import KeyType
 from pytube.sinks.base import Bounded, Keyed, Sink, SinkFactory
-from pytube.sinks.parts import Parts, PartsSink
+from pytube.sinks.parts import Parts, PartsSink, place_of
 from pytube.targets import import_object
 
 # --- names of documents in a store ----------------------------------------------------------------
@@ -285,9 +285,10 @@ def finished(
             f'sink "{sink_type}" is a {type(sink).__name__}, which is not a sink: '
             "it needs compares, open, send, abandon and close"
         )
-    if isinstance(sink, Bounded) and sink.write_timeout > request_timeout:
+    place = place_of(sink)
+    if isinstance(place, Bounded) and place.write_timeout > request_timeout:
         raise ConfigError(
-            f'sink "{sink_type}": a write may take {sink.write_timeout:g} s, but request_timeout is '
+            f'sink "{sink_type}": a write may take {place.write_timeout:g} s, but request_timeout is '
             f"{request_timeout:g} s; raise request_timeout, or lower the timeout of the sink"
         )
     if parts is None:
@@ -305,9 +306,12 @@ def _load(point: EntryPoint) -> SinkFactory:
     """The object that the entry point names."""
     try:
         factory = point.load()
-    except ConfigError:
-        raise  # it says which package is missing
     except Exception as error:
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if point.value.startswith("pytube.") and missing and not missing.startswith("pytube"):
+            raise ConfigError(
+                f'sink "{point.name}" needs the package {missing}: {how_to_install(point.name)}'
+            ) from None
         raise ConfigError(
             f'sink type "{point.name}" can\'t be loaded from {point.value}: {type(error).__name__}: {error}'
         ) from error

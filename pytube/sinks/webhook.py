@@ -19,17 +19,13 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator
 
-from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, how_to_install
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import Abandoned, Trial, in_groups, refuse_lapsed
+from pytube.sinks.http import Answer, Client, Resolve, is_allowed, place_of, tls_context
 from pytube.sinks.jsonl import envelopes
 from pytube.sinks.registry import ServerOptions
 from pytube.threads import resolve
-
-try:
-    from pytube.sinks.http import Answer, Client, Resolve, is_allowed, place_of, tls_context
-except ModuleNotFoundError as error:
-    raise ConfigError(f'sink "webhook" needs the package {error.name}: {how_to_install("webhook")}') from None
 
 Format = Literal["ndjson", "json"]
 

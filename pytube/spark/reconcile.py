@@ -19,7 +19,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
-from pytube.comparison import BUCKETS, Difference, counted
+from pytube.comparison import Difference, counted
 from pytube.errors import UsageError
 from pytube.model import Id
 from pytube.spark import frame, job
@@ -29,6 +29,7 @@ from pytube.spark.job import JobSpec
 from pytube.spark.touch import BUCKETS as UNITS
 from pytube.spark.touch import Touched, derived_shard, touch
 
+BUCKETS = 4096
 _HALF = 0xFFFFFFFF
 _UNIT = 10_000
 """Keys that are worth a unit of their own when they are touched."""

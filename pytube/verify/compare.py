@@ -44,12 +44,8 @@ _Told = tuple[int, str]
 class Compared:
     """The result for keys that were compared once."""
 
-    at_sink: list[Key] = field(default_factory=list)
-    """The keys of documents at the sink, as often as a scan of all gives them."""
     suspects: list[Key] = field(default_factory=list)
     """The keys that seem to differ."""
-    only_sink: list[Key] = field(default_factory=list)
-    """Of these, the keys that the source does not have."""
     skipped: list[Key] = field(default_factory=list)
     unsendable: dict[Key, str] = field(default_factory=dict)
     bytes: int = 0
@@ -87,13 +83,10 @@ class Comparer:
         """Compare each key once."""
         now, held = await asyncio.gather(self._now(keys), self.held(keys))
         came = Compared(skipped=now.skipped, unsendable=now.unsendable)
-        came.at_sink = [key for key, stored in held.items() for _ in range(stored.documents)]
         for key, body in now.bodies.items():
             came.bytes += len(body or b"")
             if difference(body, held[key]) is not None:
                 came.suspects.append(key)
-                if body is None:
-                    came.only_sink.append(key)
         return came
 
     async def judge(self, keys: Sequence[Key]) -> Judged:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from pytube.comparison import Difference, Sums, counted
+from pytube.comparison import Difference, counted
 from pytube.errors import ConfigError
 from pytube.model import Id, Key
 
@@ -89,8 +89,6 @@ class Progress:
     """The last id of it that was compared."""
     suspects: list[Key] = field(default_factory=list)
     """Keys that seemed to differ, and are to be looked at again."""
-    sums: Sums = field(default_factory=Sums)
-    """Of the keys found at the sink so far."""
 
     def save(self, path: Path) -> None:
         """Write it, so that the file is either the old one or the new one; for us alone: ids may be names."""
@@ -99,8 +97,6 @@ class Progress:
             "table": self.table,
             "after": self.after,
             "suspects": self.suspects,
-            "counts": self.sums.counts,
-            "sums": self.sums.sums,
         }
         state = {_MARK: self.report.tube, "fingerprint": self.fingerprint, "checksum": _checksum(content)}
         new = path.with_name(path.name + ".new")
@@ -140,10 +136,7 @@ class Progress:
         if value.get("checksum") != _checksum(content):
             raise ConfigError(f"{path} is damaged: its checksum is wrong; {_REMEDY}")
         suspects = [(shard, key) for shard, key in content["suspects"]]
-        sums = Sums(content["counts"], content["sums"])
-        return cls(
-            fingerprint, Report(**content["report"]), content["table"], content["after"], suspects, sums
-        )
+        return cls(fingerprint, Report(**content["report"]), content["table"], content["after"], suspects)
 
 
 _MARK = "pytube_verify"

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,7 +23,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.json import Jsonb
 
 import pytube
-from pytube.comparison import Difference, Sums, bucket_of
+from pytube.comparison import Difference
 from pytube.config import Config, masked
 from pytube.counts import say_count
 from pytube.db.connect import connect_async
@@ -32,10 +32,11 @@ from pytube.enrich.statements import Root, Roots
 from pytube.errors import PytubeError, StatementFailed, UsageError
 from pytube.model import Id, Key, KeyType, touch_op
 from pytube.sinks import Reading, why_no_read, why_no_scan
-from pytube.sinks.base import READ_MOST, Scanning
+from pytube.sinks.base import EVERY_SEQ, READ_MOST, Scanning
+from pytube.sinks.parts import PartsSink
 from pytube.verify.compare import Compared, Comparer, Judged
 from pytube.verify.report import Progress, Report
-from pytube.verify.sides import Absent, SinkKeys, Source, chosen, keys_in, open_to_read, opened
+from pytube.verify.sides import Absent, Source, chosen, keys_in, open_to_read, opened
 
 AT_ONCE = 4
 """Pages that are compared at the same time."""
@@ -449,7 +450,6 @@ class _Run:
         for key in came.unsendable:
             report.note("unsendable", key)
         self.progress.suspects += came.suspects
-        self.progress.sums.add(came.at_sink)
 
     # --- keys that differ -----------------------------------------------------------------
 
@@ -493,39 +493,51 @@ class _Run:
     # --- keys that only the sink has ------------------------------------------------------
 
     async def _find_extra(self, keys: KeyType) -> None:
-        """Compare the keys of a scan of the sink with the keys found by reads, by buckets."""
-        why = why_no_scan(self.sink)
-        if why is not None or not isinstance(self.sink, Scanning):
-            self.report.not_checked.append(f"keys that only the sink has were not looked for: {why}")
+        """Scan the sink for keys that no row has."""
+        sink, report = self.sink, self.report
+        why = why_no_scan(sink)
+        if why is not None or not isinstance(sink, Scanning):
+            report.not_checked.append(f"keys that only the sink has were not looked for: {why}")
             return
         self.told("looking for keys that only the sink has")
-        shards = {shard for root in self.tables for shard in range(root.shard, root.shard + root.shards)}
-        at_sink = SinkKeys(self.sink, self.report.tube, shards, keys)
-        sums = Sums()
-        async for page in at_sink.pages():
-            sums.add(page)
-        if left_out := at_sink.left_out():
-            self.report.is_complete = False
-            self.report.not_checked += left_out
-        if differing := sums.differing(self.progress.sums):
-            await self._find_in(differing, at_sink)
-
-    async def _find_in(self, buckets: Collection[int], at_sink: SinkKeys) -> None:
-        """Compare the keys of these buckets that the sink has."""
         known: set[Key] = set()
-        async for page in at_sink.pages():
-            # Some sinks give a key several times, as a rule close to each other.
-            doubtful = [key for key in dict.fromkeys(page) if bucket_of(key) in buckets and key not in known]
-            for start in range(0, len(doubtful), self.page):
-                came = await self.comparer.compare(doubtful[start : start + self.page])
-                # What the source has was compared before, and is counted.
-                self.progress.suspects += came.only_sink
-                if len(known) >= _REMEMBERED:
-                    known.clear()
-                known.update(came.only_sink)
-            if len(self.progress.suspects) >= _SUSPECTS:
-                await self._look_again()
+        strange, example = 0, ""  # documents that no row can be: workers never write their keys
+        for shard in sorted(
+            {shard for root in self.tables for shard in range(root.shard, root.shard + root.shards)}
+        ):
+            async for page in sink.scan(report.tube, shard, EVERY_SEQ):
+                possible = [key for key in page if keys.has(key)]
+                if len(possible) < len(page):
+                    strange += len(page) - len(possible)
+                    key = next(key for key in page if not keys.has(key))
+                    example = f"shard {shard} id {str(key)[:50]!r}"
+                await self._suspect(shard, possible, known)
         await self._look_again()
+        left_out = [sink.overlooked()] if isinstance(sink, PartsSink) else []
+        if strange:
+            left_out.append(
+                f"{strange} documents at the sink have ids that no row of this tube can have, e.g. "
+                f"{example}; the tube had other keys, or `parts`, when they were written: see "
+                "docs/transforms.md"
+            )
+        if said := [one for one in left_out if one is not None]:
+            report.is_complete = False
+            report.not_checked += said
+
+    async def _suspect(self, shard: int, ids: Sequence[Id], known: set[Key]) -> None:
+        """Suspect the keys of a page of the scan that no row has; `known`: the keys met before.
+
+        Some sinks give a key several times, as a rule close to each other.
+        """
+        new = [key for key in ((shard, id_) for id_ in dict.fromkeys(ids)) if key not in known]
+        for start in range(0, len(new), READ_MOST):
+            found = await self.source.without_row(new[start : start + READ_MOST])
+            self.progress.suspects += found
+            if len(known) >= _REMEMBERED:
+                known.clear()
+            known.update(found)
+        if len(self.progress.suspects) >= _SUSPECTS:
+            await self._look_again()
 
     # --- the file -------------------------------------------------------------------------
 

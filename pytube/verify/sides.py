@@ -6,7 +6,7 @@ Sessions are of the configured role and read-only: they read nothing that a work
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -21,11 +21,9 @@ from pytube.enrich.rows import load_roots
 from pytube.enrich.statements import Root, Roots, ids_statement, part_arguments, refuse_unnamed
 from pytube.errors import EnrichDataError, EnrichTimeout, StatementFailed, UnknownTable, UsageError
 from pytube.logs import Logger, UserFaults
-from pytube.model import Documents, Id, Key, KeyType, Token
+from pytube.model import Documents, Id, Key, Token
 from pytube.pipeline.batches import by_shard
 from pytube.sinks import Reading, Sink, Stored, build_sink, open_existing, why_no_scan
-from pytube.sinks.base import EVERY_SEQ, Scanning
-from pytube.sinks.parts import PartsSink
 from pytube.sinks.registry import naming_of
 from pytube.transforms import Origin, Transforms
 from pytube.tubes.calls import unknown_tube
@@ -84,7 +82,10 @@ class Source:
             splits=self._settings.sink.parts is not None,
         )
         self._answer_timeout = config.postgres.answer_timeout
-        self._enricher = Enricher(pool, tube, self._settings.enrich, self._answer_timeout, self._learn_roots)
+        enrich = self._settings.enrich
+        self._enricher = Enricher(pool, tube, enrich, self._answer_timeout, self._learn_roots)
+        no_columns = enrich.model_copy(update={"mode": "row", "query": None, "columns": [], "tables": {}})
+        self._rows = Enricher(pool, tube, no_columns, self._answer_timeout)
 
     def _learn_roots(self, roots: Roots) -> None:
         naming = naming_of(self._sink)
@@ -144,6 +145,17 @@ class Source:
         now = Now()
         await self._read(now, keys)
         return now
+
+    async def without_row(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """The keys that no row of the tube has, or may not have: where that can't be found out, all."""
+        groups = by_shard(keys)
+        try:
+            found = await self._rows.read(groups)
+        except (EnrichDataError, EnrichTimeout):
+            return keys
+        return [
+            (shard, key) for shard, ids in groups.items() for key in ids if key not in found[shard].bodies
+        ]
 
     async def _read(self, now: Now, keys: Sequence[Key]) -> None:
         """Read in halves what the data of some row, or the time, makes fail."""
@@ -275,47 +287,3 @@ async def open_to_read(sink: Sink) -> Reading:
         return Absent(sink, missing)
     assert isinstance(sink, Reading)
     return sink
-
-
-# --- its keys ---------------------------------------------------------------------------------
-
-
-class SinkKeys:
-    """Scans a sink. Documents that no row can be are counted apart: workers never write their keys."""
-
-    def __init__(self, sink: Scanning, tube: str, shards: Collection[int], keys: KeyType) -> None:
-        """`sink` is open; `shards` are looked through; `keys`: the type of the tube's keys."""
-        self._sink = sink
-        self._tube = tube
-        self._shards = sorted(shards)
-        self._keys = keys
-        self._strange = 0
-        self._example: Key | None = None
-
-    async def pages(self) -> AsyncIterator[list[Key]]:
-        """All of them; a document that the sink has split comes once for each of its parts."""
-        self._strange = 0
-        for shard in self._shards:
-            async for page in self._sink.scan(self._tube, shard, EVERY_SEQ):
-                yield [(shard, key) for key in page if self._is_possible(shard, key)]
-
-    def left_out(self) -> list[str]:
-        """What the last scan has met and did not give, in sentences."""
-        said = []
-        if isinstance(self._sink, PartsSink) and (overlooked := self._sink.overlooked()) is not None:
-            said.append(overlooked)
-        if self._strange and self._example is not None:
-            shard, key = self._example
-            said.append(
-                f"{self._strange} documents at the sink have ids that no row of this tube can have, e.g. "
-                f"shard {shard} id {str(key)[:50]!r}; the tube had other keys, or `parts`, when they were "
-                "written: see docs/transforms.md"
-            )
-        return said
-
-    def _is_possible(self, shard: int, key: int | str) -> bool:
-        if self._keys.has(key):
-            return True
-        self._strange += 1
-        self._example = shard, key
-        return False

@@ -8,7 +8,6 @@ import json
 import logging
 import ssl
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -472,19 +471,6 @@ async def test_a_reindex_is_refused_by_a_server_that_does_not_know_must_exist(se
         await reindexer.begin("es-live")
     assert [what for what, _ in server.seen if what.startswith("items")] == ["items", "items--green-*"]
     await reindexer.close()
-
-
-def test_without_the_client_the_extra_is_named() -> None:
-    program = (
-        "import sys; sys.modules['aiohttp'] = None\n"
-        "from pytube.errors import ConfigError\n"
-        "try: import pytube.sinks.opensearch\n"
-        "except ConfigError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
-    assert done.stdout.startswith(
-        "sink \"opensearch\" needs the package aiohttp: pip install 'pytube-pg[opensearch]'"
-    )
 
 
 async def test_all_faults_of_an_index_are_told_at_once(server: Server) -> None:

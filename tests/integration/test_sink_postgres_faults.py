@@ -13,7 +13,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from pytube.embedded.postgres import Postgres
-from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
+from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry, Stale, Token
 from pytube.sinks.postgres import PostgresSink
 from pytube.testing import batch
@@ -75,6 +75,100 @@ async def test_poison_costs_itself_alone(bare_dsn: str, eye: Eye) -> None:
         assert await sink.send(batch({7: {"n": 7, "name": "fine"}})) == [OK]
 
 
+async def test_many_at_fault_take_one_more_transaction(
+    bare_dsn: str, eye: Eye, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a search for each: that took 427 statements for these documents."""
+    eye.execute("CREATE TABLE copy (id bigint PRIMARY KEY, n smallint)")
+    execute, sent = psycopg.AsyncCursor.execute, []
+
+    async def counted(self: Any, query: Any, *arguments: Any, **options: Any) -> Any:
+        sent.append(query)
+        return await execute(self, query, *arguments, **options)
+
+    documents = {key: {"n": 70_000 if key % 10 == 3 else key} for key in range(500)}
+    async with opened(bare_dsn, key=["id"], columns=["n"], pool_size=1) as sink:
+        assert await sink.send(batch({1000: {"n": 1}})) == [OK]
+        (before,) = rows(eye, "SELECT pg_backend_pid(), xmin::text::bigint FROM copy")
+        monkeypatch.setattr(psycopg.AsyncCursor, "execute", counted)
+        results = await sink.send(batch(documents))
+    assert [key for key in documents if results[key] is not OK] == list(range(3, 500, 10))
+    assert rows(eye, "SELECT count(*) FROM copy") == [(451,)]
+    assert len(sent) <= 6
+    # Of one transaction: each subtransaction has a number, and nothing else has drawn one in between.
+    numbers = rows(eye, "SELECT count(*), max(xmin::text::bigint) FROM copy WHERE id < 500")
+    assert numbers[0][0] == 450
+    assert numbers[0][1] - before[1] < 450 + 2 * 50 + 10
+
+
+async def test_all_kinds_among_documents_at_fault(bare_dsn: str, eye: Eye) -> None:
+    """Names that need quotes; a trigger's words; a newer write; deletes; what is no text at all."""
+    eye.execute(
+        'CREATE TABLE copy ("the %id" text, pytube_docs int, doc jsonb, PRIMARY KEY (pytube_docs, "the %id"))'
+    )
+    eye.execute(
+        "CREATE FUNCTION judge() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF NEW.doc ? 'bad' THEN RAISE 'it''s bad' USING HINT = 'make it good', ERRCODE = 'P0001'; END IF;"
+        " ASSERT NOT NEW.doc ? 'assert', 'asserted'; RETURN NEW; END $$"
+    )
+    eye.execute("CREATE TRIGGER judge BEFORE INSERT ON copy FOR EACH ROW EXECUTE FUNCTION judge()")
+    async with opened(bare_dsn, key=["pytube_docs", "the %id"], stamps="it's $pytube$ %s") as sink:
+        assert await sink.send(batch({"gone": {}, "newer": {"v": 2}}, token=(1, 9))) == [OK, OK]
+        documents = {
+            "gone": None,
+            "never": None,
+            "newer": {"v": 1},
+            "bad": {"bad": 1},
+            "assert": {"assert": 1},
+            "nul": b'"\\u0000"',
+            "bytes": b'"\xff"',
+            "torn": b"{",
+            "it's": b'{"n": 1.00}',
+            'a "\\{}, %s': {},
+        }
+        results = dict(zip(documents, await sink.send(batch(documents, token=(1, 8))), strict=True))
+        assert results.pop("newer") == Stale(int(Token(1, 9)))
+        assert results.pop("gone") == Stale(int(Token(1, 9)))
+        again = await sink.send(batch({"gone": None, "torn": b"{", "it's": {"n": 2}}, token=(1, 10)))
+        assert [type(result) for result in again] == [type(OK), Reject, type(OK)]
+    refused = {key: result for key, result in results.items() if result is not OK}
+    assert refused.keys() == {"bad", "assert", "nul", "bytes", "torn"}
+    assert refused["bad"] == Reject("it's bad (make it good) (SQLSTATE P0001)")
+    assert refused["assert"] == Reject("asserted (SQLSTATE P0004)")
+    assert "22021" in str(refused["bytes"])
+    found = rows(eye, 'SELECT "the %id", doc::text FROM copy ORDER BY "the %id" COLLATE "C"')
+    assert found == [('a "\\{}, %s', "{}"), ("it's", '{"n": 2}'), ("newer", '{"v": 2}')]
+
+
+@pytest.mark.parametrize("deferred", ["", " DEFERRABLE INITIALLY DEFERRED"])
+async def test_documents_at_fault_beside_those_that_need_each_other(
+    deferred: str, bare_dsn: str, eye: Eye
+) -> None:
+    eye.execute(f"CREATE TABLE copy (id bigint PRIMARY KEY, parent bigint REFERENCES copy{deferred})")
+    documents = {1: {"parent": 2}, 2: {"parent": 3}, 3: {"parent": None}, 4: {"parent": 5}, 6: {"parent": 9}}
+    async with opened(bare_dsn, key=["id"], columns=["parent"]) as sink:
+        results = await sink.send(batch(documents))
+    assert [type(result) for result in results] == [type(OK)] * 3 + [Reject] * 2
+    assert rows(eye, "SELECT id FROM copy ORDER BY id") == [(1,), (2,), (3,)]
+
+
+async def test_without_the_right_to_use_plpgsql_the_worker_sends_smaller_parts(
+    bare_dsn: str, eye: Eye
+) -> None:
+    eye.execute("REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC")
+    eye.execute("CREATE ROLE only_sql LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO only_sql")
+    try:
+        dsn = make_conninfo(bare_dsn, user="only_sql")
+        async with opened(dsn) as sink:
+            with pytest.raises(SinkError, match="plpgsql"):
+                await sink.send(batch({1: {}, 2: b"{"}))
+            assert rows(eye) == []
+            assert [type(one) for one in await sink.send(batch({2: b"{"}))] == [Reject]
+            assert await sink.send(batch({1: {}})) == [OK]
+    finally:
+        eye.execute("DROP OWNED BY only_sql; DROP ROLE only_sql")
+
+
 async def test_a_delete_that_the_database_refuses(bare_dsn: str, eye: Eye) -> None:
     async with opened(bare_dsn) as sink:
         assert await sink.send(batch({1: {}, 2: {}, 3: {}})) == [OK] * 3
@@ -82,6 +176,10 @@ async def test_a_delete_that_the_database_refuses(bare_dsn: str, eye: Eye) -> No
         eye.execute("INSERT INTO dependent VALUES (0, 2)")
         results = await sink.send(batch({1: None, 2: None, 3: {"new": 1}, 4: None}, token=(1, 2)))
         assert [type(result) for result in results] == [type(OK), Reject, type(OK), type(OK)]
+        assert [type(one) for one in await sink.send(batch({4: None, 2: None}, token=(1, 2)))] == [
+            type(OK),
+            Reject,
+        ]
         assert rows(eye) == [(2, {}), (3, {"new": 1})]
         # The session is usable, and the delete succeeds once nothing depends on the row.
         eye.execute("TRUNCATE dependent")

@@ -28,7 +28,7 @@ from pytube.model import (
     Stale,
     Token,
 )
-from pytube.sinks import Bounded, Sink, build_sink
+from pytube.sinks import Sink, build_sink, finished
 from pytube.sinks.base import EVERY_SEQ, HOLDS_NOTHING, Stored
 from pytube.sinks.callable import CallableSink
 from pytube.sinks.parts import Parts, PartsSink, base_id, join_results, part_id, place_of
@@ -305,7 +305,6 @@ async def test_parts_are_read_as_one_document(parts: Parts, value: Any, joined: 
     await sink.send(sent)
     stored = (await sink.read("t", [(0, 1)]))[0, 1]
     assert (stored.value, stored.token, stored.seq) == (joined, Token(1, 2), 5)
-    assert stored.documents == len(joined)
     (as_held,) = await sink.as_held([document.body or b"" for document in sent])
     assert as_held == stored.body
     assert decode(as_held or b"") == joined
@@ -346,18 +345,18 @@ async def test_what_the_other_sink_can_not_do() -> None:
     sink = await opened(CallableSink(lambda _: None))
     assert sink.cannot_scan() == "the sink can't be scanned"
     assert "names no function" in (sink.cannot_read() or "")
-    assert not hasattr(sink, "write_timeout")
     assert sink.compares is False
     assert PartsSink(MemorySink(compares=True), NAMED).compares is True
 
 
-def test_a_time_out_of_the_other_sink_is_its_own() -> None:
+def test_a_time_out_of_the_other_sink_counts() -> None:
     class Slow(MemorySink):
         write_timeout = 9.0
 
     sink = PartsSink(Slow(), NAMED)
-    assert isinstance(sink, Bounded)
-    assert sink.write_timeout == 9.0
+    assert finished("slow", sink, request_timeout=9.0, parts=None) is sink
+    with pytest.raises(ConfigError, match="a write may take 9 s"):
+        finished("slow", sink, request_timeout=8.0, parts=None)
 
 
 def test_it_is_built_where_parts_are_declared() -> None:

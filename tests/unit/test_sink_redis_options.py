@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.metadata import EntryPoint
-
 import pytest
 
 from pytube.errors import ConfigError
 from pytube.model import Token
-from pytube.sinks import registry
 from pytube.sinks.redis_script import Call, hash_fields, hash_tag, id_of, member_of, seq_of
 from pytube.sinks.redis_servers import RedisOptions
 
@@ -60,21 +56,6 @@ def test_connection() -> None:
     assert (own.connection()["username"], own.connection()["password"]) == ("you", "secret")
     assert "ssl_cert_reqs" not in own.connection()
     assert CANARY not in repr(own)
-
-
-def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("pytube.sinks.redis")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.setitem(sys.modules, "redis.exceptions", None)
-    point = EntryPoint("redis", "pytube.sinks.redis:RedisSink", registry.GROUP)
-    monkeypatch.setattr(registry, "_found", {})
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
-    with pytest.raises(
-        ConfigError,
-        match=r"^sink \"redis\" needs .*pip install 'pytube-pg\[redis\]' \(in a clone: '.\[redis\]'\)$",
-    ):
-        registry.find_sink("redis")
 
 
 @pytest.mark.parametrize(

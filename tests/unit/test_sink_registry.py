@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from pydantic import BaseModel
 
+import pytube.sinks
 from pytube.errors import ConfigError
 from pytube.sinks import build_sink, known_sinks, registry
 from pytube.sinks.base import Sink
@@ -143,14 +144,25 @@ def test_a_write_must_not_outlive_the_request(monkeypatch: pytest.MonkeyPatch) -
         build_sink("slow", {}, request_timeout=8.0)
 
 
-def test_the_sink_kafka_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith(("pytube.sinks.kafka", "confluent_kafka"))]:
+@pytest.mark.parametrize(
+    ("sink", "package"),
+    [
+        ("kafka", "confluent_kafka"),
+        ("redis", "redis.exceptions"),
+        ("webhook", "aiohttp"),
+        ("opensearch", "aiohttp"),
+    ],
+)
+def test_a_sink_whose_package_is_missing_names_its_extra(
+    sink: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = (f"pytube.sinks.{sink}", "pytube.sinks.http", "pytube.kafka", package)
+    for name in [name for name in sys.modules if name.startswith(ours)]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.delattr(pytube.sinks, "http", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr(registry, "_found", {})
-    monkeypatch.setattr(
-        registry,
-        "entry_points",
-        lambda **_: [EntryPoint("kafka", "pytube.sinks.kafka:KafkaSink", registry.GROUP)],
-    )
-    assert "pip install 'pytube-pg[kafka]'" in message("kafka", {"topic": "t"})
+    with pytest.raises(ConfigError) as refused:
+        registry.find_sink(sink)
+    install = f"pip install 'pytube-pg[{sink}]' (in a clone: '.[{sink}]')"
+    assert str(refused.value) == f'sink "{sink}" needs the package {package}: {install}'

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
-from importlib.metadata import EntryPoint
 
 import pytest
 
@@ -13,7 +11,6 @@ from pytube.config import parse as parse_config
 from pytube.config.loader import masked
 from pytube.errors import ConfigError
 from pytube.model import Documents, Ok, Reject, Retry, Stale, Token
-from pytube.sinks import registry
 from pytube.sinks.http import is_allowed
 from pytube.sinks.webhook import (
     LONGEST_REASON,
@@ -79,22 +76,6 @@ def test_no_secret_is_shown() -> None:
     shown = str(masked(parse_config(text)))
     assert CANARY not in shown
     assert secret not in shown
-
-
-def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        name for name in sys.modules if name.startswith(("pytube.sinks.webhook", "pytube.sinks.http"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    point = EntryPoint("webhook", "pytube.sinks.webhook:WebhookSink", registry.GROUP)
-    monkeypatch.setattr(registry, "_found", {})
-    monkeypatch.setattr(registry, "entry_points", lambda **_: [point])
-    with pytest.raises(
-        ConfigError,
-        match=r"^sink \"webhook\" needs .*pip install 'pytube-pg\[webhook\]' \(in a clone: '.\[webhook\]'\)$",
-    ):
-        registry.find_sink("webhook")
 
 
 def test_the_signature_of_the_specification() -> None:

@@ -4,14 +4,6 @@
 of requests and answers, and `sink` puts them together.
 """
 
-from pytube.errors import ConfigError, how_to_install
-
-try:
-    from pytube.sinks.opensearch.sink import OpenSearchSink
-except ModuleNotFoundError as error:
-    if (error.name or "").split(".")[0] != "aiohttp":
-        raise
-    needed = f'sink "opensearch" needs the package {error.name}'
-    raise ConfigError(f"{needed}: {how_to_install('opensearch')}") from error
+from pytube.sinks.opensearch.sink import OpenSearchSink
 
 __all__ = ["OpenSearchSink"]

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Self
 
+import orjson
+
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
@@ -179,8 +181,8 @@ class OpenSearchSink:
     def _stored(self, source: dict[str, Any]) -> Stored:
         stamp = source.pop(self._options.stamp, None)
         if not isinstance(stamp, dict) or "token" not in stamp:
-            return Stored.decoded(source)  # by others
-        return Stored.decoded(source, Token.parse(stamp["token"]), stamp.get("seq"))
+            return Stored(orjson.dumps(source))  # by others
+        return Stored(orjson.dumps(source), Token.parse(stamp["token"]), stamp.get("seq"))
 
     async def read_mark(self, tube: str) -> str | None:
         """The uuid of the index; that of the first one, where a reindex has moved the alias since.
