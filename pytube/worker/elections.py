@@ -77,7 +77,8 @@ class Elections:
         if config.election_kind == "lease":
             return self._make_lease()
         try:
-            from pytube.election.neli import NeliElection, NeliSettings
+            from pytube.election.member import NeliSettings
+            from pytube.election.neli import NeliElection
         except ImportError as error:
             raise ConfigError(
                 f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "

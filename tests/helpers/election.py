@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pytube.config.names import leader_name
 from pytube.election import Claim, Election
 from pytube.election.base import Ended
-from pytube.election.neli import NeliElection, NeliSettings, leader_name
+from pytube.election.member import NeliSettings
+from pytube.election.neli import NeliElection
 from pytube.errors import BrokerUnavailable, NotLeader
 from tests.helpers.waiting import wait_until_async
 

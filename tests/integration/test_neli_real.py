@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pytube.election.neli import leader_name
-from pytube.election.neli.claim import NeliClaim
+from pytube.config.names import leader_name
+from pytube.election.neli import NeliClaim
 from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError
 from tests.helpers.election import (
     Holder,

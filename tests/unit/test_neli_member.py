@@ -10,11 +10,10 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from pytube.election import neli as module
 from pytube.election.base import Ended
-from pytube.election.neli import NeliElection
-from pytube.election.neli import election as module
-from pytube.election.neli.claim import ClaimBoard, NeliClaim
-from pytube.election.neli.member import Member, NeliSettings
+from pytube.election.member import Member, NeliSettings
+from pytube.election.neli import ClaimBoard, NeliClaim, NeliElection
 from pytube.errors import Rebalancing
 from pytube.kafka.clients import Clients
 from pytube.logs import Logger

@@ -8,8 +8,7 @@ import pytest
 
 from pytube import clock
 from pytube.election.base import Ended, Revoked
-from pytube.election.neli.claim import ClaimBoard, NeliClaim
-from pytube.election.neli.election import slot_of
+from pytube.election.neli import ClaimBoard, NeliClaim, slot_of
 from pytube.errors import ClaimLost
 
 

@@ -1,4 +1,4 @@
-"""A member of the consumer group: its settings, and the thread that alone polls.
+"""A member of the consumer group of `pytube.election.neli`: its settings, and the thread that alone polls.
 
 Membership is proved by a commit of an offset, before a term is acquired.
 
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     OFFSET_END,
@@ -31,11 +31,13 @@ from confluent_kafka import (
 from pytube import clock
 from pytube.config.names import checked_name
 from pytube.election.base import Silence
-from pytube.election.neli.claim import ClaimBoard
 from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError, Rebalancing
 from pytube.kafka.clients import Clients
 from pytube.kafka.errors import NO_ANSWER, PASSING, REBALANCING
 from pytube.logs import Logger, is_news
+
+if TYPE_CHECKING:
+    from pytube.election.neli import ClaimBoard
 
 _HEARTBEAT_MS = 300
 _METADATA_MS = 5_000
