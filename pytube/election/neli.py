@@ -40,6 +40,8 @@ Ask = Callable[[int], Awaitable[None]]
 """Asks the coordinator about a slot. `ClaimLost`, `BrokerUnavailable`."""
 Place = tuple[str, int]
 """A tube, and a partition of it."""
+_OFFER_AGAIN = 1.0
+"""Seconds after which a claim that the worker gave up on its own is made again."""
 
 
 class NeliClaim(Claim):
@@ -61,12 +63,7 @@ class NeliClaim(Claim):
         self._ask = ask
 
     async def prove(self) -> None:
-        """Commit an offset; the coordinator checks the generation, and this method that it gave the slot.
-
-        Raises:
-            ClaimLost: the right is gone, and the claim over. Others that rest on the slot stay.
-            BrokerUnavailable: no answer in time. Ask again.
-        """
+        """Commit an offset; the coordinator checks the generation, and this method that it gave the slot."""
         try:
             self._refuse_when_over()
             await self._ask(self.slot)
@@ -99,21 +96,14 @@ class ClaimBoard:
     partitions.
     """
 
-    def __init__(
-        self,
-        make: Callable[[str, int, int], NeliClaim],
-        offer: Callable[[NeliClaim], None],
-        offer_again_after: float,
-    ) -> None:
-        """No slot is assigned yet, and there is no partition.
+    def __init__(self, ask: Ask, offer: Callable[[NeliClaim], object]) -> None:
+        """No slot is assigned yet, and there is no partition. To be made in the event loop.
 
-        `make`: a new claim of a tube's partition, that rests on a slot; `offer`: gives it to the worker, in
-        either thread; `offer_again_after`: seconds until a claim that the worker gave up on its own is
-        renewed.
+        `ask`: by which claims are proved; `offer`: gives a claim to the worker, in either thread.
         """
-        self._make = make
+        self._ask = ask
         self._offer = offer
-        self._pause = offer_again_after
+        self._loop = asyncio.get_running_loop()
         self._lock = threading.RLock()
         self._slots: Mapping[Place, int] = {}
         self._assigned: set[int] = set()
@@ -124,7 +114,6 @@ class ClaimBoard:
     # --- what the group says --------------------------------------------------------------
 
     def assign(self, slots: Iterable[int]) -> None:
-        """The group gave us these."""
         with self._lock:
             new = set(slots)
             self._assigned |= new
@@ -196,7 +185,7 @@ class ClaimBoard:
         now = clock.now()
         for place, slot in self._slots.items():
             if slot in self._assigned and self._may_claim(place, now):
-                self._claims[place] = claim = self._make(*place, slot)
+                self._claims[place] = claim = NeliClaim(*place, slot, loop=self._loop, ask=self._ask)
                 self._offer(claim)
 
     def _may_claim(self, place: Place, now: float) -> bool:
@@ -205,7 +194,7 @@ class ClaimBoard:
             return True
         if before.over_at is None:
             return False
-        return isinstance(before.withdrawn, Revoked) or now - before.over_at >= self._pause
+        return isinstance(before.withdrawn, Revoked) or now - before.over_at >= _OFFER_AGAIN
 
 
 # --- the election ------------------------------------------------------------------------------
@@ -214,7 +203,6 @@ class ClaimBoard:
 _CARE = 0.25
 """Seconds between checks of the tubes' partitions and at claims that were given up."""
 
-_OFFER_AGAIN = 1.0
 _TOPIC_PAUSE = 10.0
 _LEAVE = 10.0
 
@@ -238,6 +226,7 @@ class NeliElection(Election):
         away: Set[str] = frozenset(),
         start_timeout: float = 10.0,
         host: str | None = None,
+        claims: asyncio.Queue[Claim] | None = None,
     ) -> None:
         """Nothing is begun before `start`.
 
@@ -254,8 +243,9 @@ class NeliElection(Election):
                 the group, which has no way to refuse a single partition.
             start_timeout: seconds for which `start` waits for a broker.
             host: the name of the Postgres host, where there are several.
+            claims: see `Election`.
         """
-        super().__init__()
+        super().__init__(claims)
         self.settings = settings
         self._count = tubes
         self._slots = slots
@@ -275,13 +265,7 @@ class NeliElection(Election):
         self._away = away
 
     async def start(self) -> None:
-        """Make or widen the topic, and join the group.
-
-        Raises:
-            BrokerUnavailable: no broker answers within the start timeout.
-            ConfigError: librdkafka refuses an option.
-        """
-        loop = asyncio.get_running_loop()
+        """Make or widen the topic, and join the group."""
         self._follow_tubes()
         self.settings.consumer(self._clients, lambda *_: None).close()  # refuses wrong options now
         try:
@@ -292,14 +276,10 @@ class NeliElection(Election):
                 f"{self._start_timeout:g} s ({self._clients.reason or error}); "
                 "check [kafka] bootstrap_servers, and that the broker runs"
             ) from error
-
-        def offer(claim: NeliClaim) -> None:
-            loop.call_soon_threadsafe(self._offered.put_nowait, claim)
-
-        def make(tube: str, partition: int, slot: int) -> NeliClaim:
-            return NeliClaim(tube, partition, slot, loop=loop, ask=self._ask)
-
-        self._board = ClaimBoard(make, offer, _OFFER_AGAIN)
+        loop = asyncio.get_running_loop()
+        self._board = ClaimBoard(
+            self._ask, lambda claim: loop.call_soon_threadsafe(self.claims.put_nowait, claim)
+        )
         self._board.serve(self._places)
         self._member = Member(self.settings, self._clients, self._board, self._log)
         self._member.start()
@@ -312,19 +292,14 @@ class NeliElection(Election):
             await asyncio.gather(self._care, return_exceptions=True)
             self._care = None
         if self._board is not None:
-            claims = self._board.close(why)
-            await asyncio.sleep(0)  # for claims that the thread has offered
-            self._end_claims()
-            await wait_until_over(claims, self.settings.drain_limit)
+            await wait_until_over(self._board.close(why), self.settings.drain_limit)
         if self._member is not None:
             member, self._member = self._member, None
             if not await in_thread(member.stop, _LEAVE):
                 self._log.warning("group_not_left", seconds=_LEAVE)
-        self._end_claims()
 
     @property
     def silence(self) -> Silence | None:
-        """The group, while it has not taken this process in."""
         return None if self._member is None else self._member.silence
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
@@ -332,7 +307,6 @@ class NeliElection(Election):
         return None
 
     async def _ask(self, slot: int) -> None:
-        """Ask the coordinator; see `NeliClaim.prove`."""
         if self._member is None:
             raise ClaimLost("the election was stopped")
         answer = asyncio.wrap_future(self._member.ask(slot))
@@ -346,7 +320,6 @@ class NeliElection(Election):
             ) from None
 
     async def _take_care(self, board: ClaimBoard) -> None:
-        """Follow the tubes' partitions, and renew claims that were given up."""
         topic_at = 0.0
         was_member = was_able = True
         while True:
@@ -369,7 +342,6 @@ class NeliElection(Election):
                 topic_at = clock.now() + _TOPIC_PAUSE
 
     def _follow_tubes(self) -> bool:
-        """Count partitions, and find the slot of each; whether there are others now."""
         if (tubes := self._count()) == self._tubes:
             return False
         self._tubes = tubes
@@ -433,9 +405,6 @@ class LeaderTopic:
 
         It has fewer when we may not change it: that has been logged with what to do. `timeout`: seconds for
         each of finding the broker, changing the topic, seeing the change.
-
-        Raises:
-            BrokerUnavailable: no broker answered.
         """
         metadata = self._metadata(timeout)
         width = _width(metadata, self._name)
@@ -463,7 +432,6 @@ class LeaderTopic:
             raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}") from error
 
     def _change(self, width: int, partitions: int, timeout: float) -> str:
-        """Create or widen; the reason when it failed, empty when it did not."""
         if width == 0:
             new = NewTopic(self._name, num_partitions=partitions, replication_factor=-1, config=_CONFIG)
             problem = _try(lambda: self._admin.create_topics([new], request_timeout=timeout))
@@ -475,7 +443,6 @@ class LeaderTopic:
         return problem
 
     def _wait_for(self, partitions: int, timeout: float, topic: str | None = None) -> int:
-        """Until the topic is seen with so many partitions, or the time is over; its width."""
         end = time.monotonic() + timeout
         while True:
             width = _width(self._metadata(timeout, topic), self._name)
@@ -502,7 +469,6 @@ def _width(metadata: Any, name: str) -> int:
 
 
 def _try(call: Callable[[], dict[str, Future[Any]]]) -> str:
-    """Wait for an administrative call; why it failed, or an empty string."""
     try:
         for future in call().values():
             future.result()

@@ -81,11 +81,15 @@ class Holder:
     async def stop(self) -> None:
         await self.election.stop()
         if self._reader is not None:
-            await self._reader
+            self._reader.cancel()
         await asyncio.gather(*self._tasks)
 
     async def _read(self) -> None:
-        async for claim in self.election.claims():
+        while True:
+            claim = await self.election.claims.get()
+            if claim.withdrawn is not None:
+                claim.handed_over()
+                continue
             task = asyncio.create_task(self._hold(claim))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
