@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -152,29 +152,15 @@ class Election(ABC):
     partitions end in order. Who leaves one group for all tubes leaves all of them.
     """
 
-    def __init__(self) -> None:
-        self._offered: asyncio.Queue[Claim | None] = asyncio.Queue()
-        """Claims on their way to the worker; None after `stop`."""
+    def __init__(self, claims: asyncio.Queue[Claim] | None = None) -> None:
+        """`claims`: receives them, as they are granted; elections may share it. Its reader hands over claims
+        that were withdrawn meanwhile.
+        """
+        self.claims = asyncio.Queue[Claim]() if claims is None else claims
 
     @abstractmethod
     async def start(self) -> None:
         """Take part. Raises `BrokerUnavailable` or `DatabaseUnavailable` when it can't be begun."""
-
-    async def claims(self) -> AsyncIterator[Claim]:
-        """Claims, as they are granted; ends after `stop`."""
-        while (claim := await self._offered.get()) is not None:
-            if claim.withdrawn is None:
-                yield claim
-            else:
-                claim.handed_over()  # no term has begun with it
-        self._offered.put_nowait(None)
-
-    def _end_claims(self) -> None:
-        """End `claims`; no terms begin with claims that are on their way."""
-        while not self._offered.empty():
-            if (claim := self._offered.get_nowait()) is not None:
-                claim.handed_over()
-        self._offered.put_nowait(None)
 
     @abstractmethod
     async def stop(self, why: Revoked = STOPS) -> None:

@@ -115,11 +115,7 @@ class LeaseClaim(Claim):
     """A partition to try for, until it is withdrawn. See `pytube.election.base.Claim`."""
 
     async def prove(self) -> None:
-        """Nothing to ask: the acquire itself sees whether the lease is free (`LeaseHeld`).
-
-        Raises:
-            ClaimLost: the claim is over, or is to be given back.
-        """
+        """Nothing to ask: the acquire itself sees whether the lease is free (`LeaseHeld`)."""
         self._refuse_when_over()
 
 
@@ -127,12 +123,10 @@ class Room:
     """How many partitions this process leads at most, in all its lease elections together."""
 
     def __init__(self, most: int | None) -> None:
-        """`most`: None for any number."""
         self._most = most
         self._claims: list[Claim] = []
 
     def add(self, claim: Claim) -> None:
-        """A partition is claimed, until the claim is over."""
         self._claims.append(claim)
 
     @property
@@ -158,6 +152,7 @@ class LeaseElection(Election):
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
         host: str | None = None,
+        claims: asyncio.Queue[Claim] | None = None,
     ) -> None:
         """Nothing is begun before `start`. All times are seconds.
 
@@ -167,7 +162,7 @@ class LeaseElection(Election):
         `interval`; the more processes and tubes there are, the fewer, down to one each `longest`, which has
         to be well below the time for which a process counts without one.
         """
-        super().__init__()
+        super().__init__(claims)
         self._wanted = tubes
         self._tick = tick
         self._leave = leave
@@ -195,7 +190,6 @@ class LeaseElection(Election):
     async def stop(self, why: Revoked = STOPS) -> None:
         """Withdraw all claims, wait until each is over (at most the drain limit), leave."""
         if self._task is None:
-            self._end_claims()
             return
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -203,7 +197,6 @@ class LeaseElection(Election):
         claims = [claim for of_tube in self._claims.values() for claim in of_tube.values()]
         for one in claims:
             one.withdraw(why)
-        self._end_claims()
         await wait_until_over(claims, self._drain_limit)
         try:
             await self._leave(None)
@@ -222,7 +215,6 @@ class LeaseElection(Election):
                 self._apply(ticks)
 
     async def _take_part(self) -> Mapping[str, LeaseTick]:
-        """Leave the tubes that are to be left, and tick for the others."""
         wanted = frozenset(self._wanted)
         gone = self._leave_gone(wanted)
         tubes = wanted | gone
@@ -251,7 +243,6 @@ class LeaseElection(Election):
         return gone & self._claims.keys()
 
     def processes(self, tube: str) -> int | None:
-        """As the last tick said; None before the first one."""
         return self._processes.get(tube)
 
     def _pause(self) -> float:
@@ -301,4 +292,4 @@ class LeaseElection(Election):
         for partition in steps.claim:
             claims[partition] = claim = LeaseClaim(tube, partition)
             self._room.add(claim)
-            self._offered.put_nowait(claim)
+            self.claims.put_nowait(claim)

@@ -11,7 +11,7 @@ from psycopg import sql
 from pytube.db import version
 from pytube.errors import SchemaMismatch
 from pytube.health.findings import Check, fail, ok, refused, warn
-from pytube.sources import rights
+from pytube.sources import queries
 
 OLDEST_SERVER, NEWEST_SERVER = 15, 18
 _ROOM = 10
@@ -158,7 +158,7 @@ def check_version(connection: psycopg.Connection, schema: str) -> Check:
 
 def check_rights(connection: psycopg.Connection, schema: str) -> Check:
     """Whether this role may do what a worker does; before an installation, whether it may install."""
-    needs = {"schema": schema, "functions": sorted(rights.FUNCTIONS), "tables": sorted(rights.TABLES)}
+    needs = {"schema": schema, "functions": sorted(queries.FUNCTIONS), "tables": sorted(queries.TABLES)}
     row = connection.execute(_RIGHTS, needs).fetchone()
     if row is None:
         role, may = _row(connection, _RIGHTS_TO_INSTALL)

@@ -45,7 +45,6 @@ def by_shard(keys: Iterable[Key]) -> dict[int, list[Id]]:
 
 
 def keys_of(groups: Mapping[int, Iterable[Id]]) -> list[Key]:
-    """The `(shard, id)` of all ids, which are given by shard."""
     return [(shard, key) for shard, ids in groups.items() for key in ids]
 
 
@@ -95,7 +94,6 @@ class BatchSize:
         return max(1, min(self._max_keys, int(self._max_bytes / max(self._average, 1.0))))
 
     def observe(self, documents: int, size: int) -> None:
-        """A batch of `documents` had `size` bytes in all."""
         if documents:
             self._average = high_average(self._average, size / documents)
 

@@ -60,7 +60,6 @@ class _Shard:
         return found
 
     def flying(self, keys: dict[Id, None]) -> set[Id]:
-        """Which of the keys are in a flight."""
         return set().union(*(flight.keys() & keys.keys() for flight in self.flights))
 
     @property
@@ -100,7 +99,6 @@ class Flight:
         return sum(map(len, self.groups.values()))
 
     def by_shard(self) -> dict[int, list[Id]]:
-        """All ids still in the flight, by shard."""
         return {shard: list(group) for shard, group in self.groups.items()}
 
     def pods(self, keys: Mapping[int, Iterable[Id]]) -> set[int]:
@@ -139,7 +137,6 @@ class InFlight:
 
     @property
     def flying(self) -> int:
-        """Keys in flights."""
         return self._flying
 
     @property
@@ -153,7 +150,6 @@ class InFlight:
         return len(self._control)
 
     def waiting(self, pod_class: PodClass) -> int:
-        """Keys of that class that wait for a flight."""
         return self._waiting[pod_class]
 
     def held(self, pod_class: PodClass) -> int:
@@ -190,11 +186,9 @@ class InFlight:
         return min((self._held[_seqs(owners)[0]] for owners in firsts if owners is not None), default=None)
 
     def holds(self, seq: int) -> bool:
-        """Whether the pod waits for keys."""
         return seq in self._held
 
     def unfinished(self) -> list[int]:
-        """The seqs of the pods held, ascending."""
         return sorted(self._held)
 
     # --- pods come in ---------------------------------------------------------------------
@@ -226,7 +220,6 @@ class InFlight:
         return control
 
     def _add_group(self, number: int, pods: list[Pod], which: int) -> None:
-        """Hold pods of one shard and one class."""
         shard = self._shards.get(number)
         if shard is None:
             shard = self._shards[number] = _Shard(number)
@@ -316,11 +309,7 @@ class InFlight:
         return group
 
     def land_keys(self, flight: Flight, keys: Mapping[int, Iterable[Id]]) -> None:
-        """The ids of `keys` (by shard) are done; the rest of `flight` flies on.
-
-        Raises:
-            KeyError: one of them is not in the flight.
-        """
+        """The ids of `keys` (by shard) are done; the rest of `flight` flies on."""
         for number, ids in keys.items():
             group = flight.groups[number]
             if group.keys() == set(ids):  # the whole of it, as nearly always
@@ -393,7 +382,6 @@ class InFlight:
 
     @property
     def has_finished(self) -> bool:
-        """Whether pods are done that `finished` has not returned."""
         return bool(self._finished)
 
     def finished(self) -> dict[int, float]:

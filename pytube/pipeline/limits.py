@@ -19,7 +19,6 @@ class TokenBucket:
     """
 
     def __init__(self, rate: float) -> None:
-        """`rate`: units a second, more than 0."""
         self._rate = rate
         self._most = max(1.0, rate)
         self._level = self._most
@@ -31,7 +30,6 @@ class TokenBucket:
         return max(0.0, missing / self._rate)
 
     def take(self, units: int, now: float) -> None:
-        """So many units pass now."""
         self._level = self._level_at(now) - units
         self._at = now
 
@@ -152,7 +150,6 @@ class CongestionControl:
         self._full_since: float | None = None
 
     def send(self, now: float, documents: int, abreast: int, late: float = 0.0) -> Sent:
-        """A request begins, so that so many are under way with it."""
         self._widest = max(self._widest, abreast)
         return Sent(now, documents, abreast, late)
 

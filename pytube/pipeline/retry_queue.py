@@ -53,7 +53,6 @@ class RetryQueue:
         return self.keys - self._alone
 
     def push(self, flight: Flight, keys: Sequence[Key], at: float = 0.0) -> None:
-        """Send these keys together, not before `at`."""
         if keys:
             heapq.heappush(self._groups[flight.pod_class], (at, next(self._order), flight, list(keys)))
             self.keys += len(keys)
@@ -112,7 +111,6 @@ class RetryQueue:
         self._failures[key] = attempts
 
     def attempts_of(self, key: Key) -> int:
-        """How often the document of `key` has failed alone."""
         return self._failures.get(key, 0)
 
     def forget(self, keys: Iterable[Key]) -> None:
@@ -132,7 +130,6 @@ class BackOff:
     """When the next try is due."""
 
     def fail(self, now: float) -> None:
-        """One more failure."""
         self.failures += 1
         self.until = now + backoff(self.failures)
 

@@ -98,7 +98,6 @@ class Floors:
             self._floors[PodClass.BACKFILL].advance(last, settled, provisional)
 
     def lower(self, seqs: Sequence[int]) -> None:
-        """Lower the floors so that the next scan finds these pods, which were given back."""
         if seqs:
             for floor in self._floors.values():
                 floor.lower(seqs)
@@ -134,7 +133,6 @@ class ParkItem:
     """The document that was sent, if it is to be kept."""
 
     def as_json(self) -> dict[str, object]:
-        """As `tube_pods_park` wants it."""
         kept = self.document if self.document is not None and len(self.document) <= _LARGEST_KEPT else None
         return {
             "shard": self.shard,
@@ -161,7 +159,6 @@ class FailedKey:
     """Seconds until the next one."""
 
     def as_json(self) -> dict[str, object]:
-        """As `tube_pods_fail` wants it."""
         return {
             "shard": self.shard,
             "id": str(self.id),
@@ -229,7 +226,6 @@ class TubeSource:
         return pods
 
     async def purge(self, seqs: Sequence[int]) -> int:
-        """Delete pods that are done; how many there were."""
         return int(await self._value(queries.PURGE, seqs=Int8Array(seqs)))
 
     async def reset(self, seqs: Sequence[int]) -> int:
@@ -256,7 +252,6 @@ class TubeSource:
         }
 
     async def fail(self, items: Sequence[FailedKey]) -> None:
-        """Keep the failures of keys that are to be sent again."""
         await self._value(queries.FAIL, items=_json(items))
         self._note(items)
 
@@ -288,7 +283,6 @@ class TubeSource:
         return {(shard, self._id(key)) for shard, key in rows}
 
     def _known(self, groups: Mapping[int, Iterable[Id]]) -> set[Key]:
-        """The keys that may have failed."""
         if self._failed is not None and not self._failed:
             return set()  # as nearly always
         keys = {(shard, key) for shard, ids in groups.items() for key in ids}
@@ -340,11 +334,9 @@ class TubeSource:
         return int(await self._value(queries.SWEEP_BACKLOG, most=most))
 
     async def touch(self, shard: int, ids: Sequence[Id]) -> int:
-        """Touch what a scan of the sink has found; the number of pods."""
         return int(await self._value(queries.SWEEP_TOUCH, shard=shard, ids=array_of(self.keys, ids)))
 
     async def end_sweep(self, pod: Pod) -> bool:
-        """Delete the control pod of a sweep that is done; whether it was there."""
         return bool(await self._value(queries.SWEEP_END, shard=pod.shard, seq=pod.seq))
 
 
@@ -364,7 +356,6 @@ _GREATEST = 2**63 - 1
 
 
 def type_of(pod: Pod) -> object:
-    """What kind of control pod it is; None when it does not say."""
     return _get(pod, "type")
 
 

@@ -5,7 +5,11 @@ Sessions have pytube's schema first in their search path, so nothing is qualifie
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+from pytube.backfill import queries as backfills
+from pytube.enrich.statements import ROOTS
 
 _TERM: Final = "%(tube)s, %(partitions)s, %(partition)s, %(leader_id)s"
 """The first arguments of all that is fenced; see `pytube.sources.terms.Term.arguments`."""
@@ -172,7 +176,7 @@ NOTIFY: Final = "SELECT pg_notify(%s, %s), tube_wakes(), pg_notification_queue_u
 SLEEP: Final = f"SELECT tube_sleep({_TERM})"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
 
-# --- samples (pytube.worker.copies) -----------------------------------------------------------
+# --- samples (pytube.worker.upkeep) -----------------------------------------------------------
 
 SAMPLE_AGES: Final = """
     SELECT s.tube, extract(epoch FROM clock_timestamp() - s.ended_at)::float8
@@ -183,3 +187,14 @@ TUBE_LAG: Final = """
     FROM tube_load(1) AS l WHERE l.tube = %(tube)s
 """
 SAMPLED: Final = "SELECT tube_sampled(%(tube)s, %(checked)s, %(differing)s, %(undecided)s, %(detail)s)"
+
+# --- what a worker's role needs -----------------------------------------------------------------
+
+_STATEMENTS = [text for name, text in dict(globals()).items() if name.isupper() and isinstance(text, str)]
+_TEXT = "\n".join([*_STATEMENTS, ROOTS, *backfills.OF_WORKERS])
+
+FUNCTIONS: Final = frozenset(re.findall(r"\b(tube_[a-z_]+)\(", _TEXT))
+"""pytube's functions that a worker calls, read off the statements that it sends."""
+
+TABLES: Final = frozenset(re.findall(r"\b(?:FROM|JOIN) (tube_[a-z_]+)\b(?!\()", _TEXT)) | {"tube_version"}
+"""pytube's tables that a worker reads."""

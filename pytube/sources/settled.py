@@ -155,7 +155,6 @@ class Settled:
         self.seq = max(self.seq, min(below, default=self.provisional))
 
     def _forget_ended(self, writers: set[str]) -> None:
-        """Start a new version of the provisional seq if a long writer has ended."""
         ended = self._long_writers.keys() - writers
         if ended:
             for writer in ended:

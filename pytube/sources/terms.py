@@ -43,7 +43,6 @@ class Term:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of every fenced statement."""
         return {
             "tube": self.tube,
             "partitions": self.partitions,
@@ -68,12 +67,10 @@ class Candidate:
 
 
 async def read_partitions(session: Queries, tubes: Sequence[str]) -> dict[str, int]:
-    """The partition count of each of the tubes that exist."""
     return dict(await session.rows(queries.PARTITIONS, {"tubes": list(tubes)}))
 
 
 async def read_shards(session: Queries, tubes: Sequence[str]) -> Shards:
-    """The shards of the tables that are attached to each of the tubes."""
     return shards_of(await session.rows(queries.SHARDS, {"tubes": list(tubes)}))
 
 
@@ -159,7 +156,6 @@ class Troubles:
         self._since[what] = reason_for_people(reason), time.monotonic() if since is None else since
 
     def end(self, what: Trouble) -> None:
-        """It is so no more."""
         self._since.pop(what, None)
 
     def watch(self, what: Hindrance, ask: Callable[[], tuple[str, float] | None]) -> None:
@@ -167,7 +163,6 @@ class Troubles:
         self._watched[what] = ask
 
     def as_json(self) -> dict[str, dict[str, Any]]:
-        """As the database takes it; empty when the term delivers."""
         now = time.monotonic()
         seen = {
             what: (reason_for_people(told[0]), told[1])
@@ -218,7 +213,6 @@ async def renew(session: Queries, terms: Mapping[UUID, Troubles]) -> Mapping[UUI
 
 
 async def why_over(session: Queries, term: Term) -> NotLeader | None:
-    """Why a term is over; None when it is not."""
     try:
         await session.value(queries.LEADER_RENEW, term.arguments)
     except NotLeader as error:

@@ -35,12 +35,10 @@ _DIGITS = 10
 
 
 async def fall_asleep(session: Queries, term: Term) -> None:
-    """Leave the sleeper row; fenced."""
     await session.execute(queries.SLEEP, term.arguments)
 
 
 async def wake_up(session: Queries, term: Term) -> None:
-    """Take the sleeper row away, so that writers stop notifying."""
     await session.execute(queries.WAKE, term.arguments)
 
 
@@ -59,11 +57,6 @@ class Heard(Enum):
     MISSING = "they do not arrive, so workers poll"
     DDL = "an event trigger has seen DDL on an attached table"
 
-    @classmethod
-    def of(cls, *, works: bool) -> Heard:
-        """Whether they arrive."""
-        return cls.WORKS if works else cls.MISSING
-
 
 async def listen(
     session: Session, tubes: Sequence[str], log: Logger
@@ -81,7 +74,9 @@ async def listen(
     connection = session.connection
     works: bool | None = None
     with _refusals():
-        listens = sql.SQL("; ").join(map(_listening, of_channel))
+        listens = sql.SQL("; ").join(
+            sql.SQL("LISTEN {}").format(sql.Identifier(channel)) for channel in of_channel
+        )
         await wait_for_answer(connection, _LISTEN_LIMIT, connection.execute(listens))
         while not connection.closed:
             # Send a test notification, to find out whether notifications arrive.
@@ -96,7 +91,7 @@ async def listen(
             if works is not (works := is_answered and writers_notify):
                 if not works:
                     _log_polling(log, wakes=wakes, has_room=has_room)
-                yield Heard.of(works=works)
+                yield Heard.WORKS if works else Heard.MISSING
             async for notification in connection.notifies(timeout=_TEST_INTERVAL):
                 heard = _read(notification, of_channel, nonce)
                 if heard is Heard.WORKS:  # the answer is late
@@ -125,10 +120,6 @@ def _refusals() -> Iterator[None]:
             yield
     except psycopg.Error as error:
         raise StatementFailed(f"Postgres does not let us listen: {describe(error)}") from error
-
-
-def _listening(channel: str) -> sql.Composed:
-    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))
 
 
 def _read(

@@ -135,7 +135,6 @@ class ActiveTerm:
 
     @property
     def is_revoked(self) -> bool:
-        """Whether the claim is to be given back in order."""
         return isinstance(self.stop, Revoked)
 
     @property
@@ -185,12 +184,10 @@ class ActiveTerm:
             )
 
     def tell_up(self, what: str, event: Callable[[float], Event]) -> None:
-        """Emit the event for the end of an open outage, made from its length in seconds."""
         if (outage := self._outages.pop(what, None)) is not None:
             self.emit(event(time.monotonic() - outage.since))
 
     def is_told_down(self, what: str) -> bool:
-        """Whether an outage was reported and has not ended."""
         return what in self._outages
 
     # --- trust ----------------------------------------------------------------------------
@@ -211,11 +208,9 @@ class ActiveTerm:
 
     @property
     def is_trusted(self) -> bool:
-        """Whether a write may begin now."""
         return clock.now() < self.trusted_until()
 
     async def wait_until_trusted(self) -> None:
-        """Return at once while trusted, otherwise when trust is back."""
         while not self.check_trust():  # noqa: ASYNC110 # no event announces a renewal
             await asyncio.sleep(_POLL_INTERVAL)
 
@@ -272,11 +267,9 @@ class LockedTables:
         active_term.troubles.watch("locked", self._told)
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self._seen)
 
     def note(self, lock: TableLock) -> None:
-        """It is waited for."""
         now = time.monotonic()
         if lock.table in self._seen:
             seen = self._seen[lock.table]
@@ -289,7 +282,6 @@ class LockedTables:
         )
 
     def free(self, table: str) -> None:
-        """It is not any more."""
         seen = self._seen.pop(table, None)
         if seen is not None:
             self.freed_at = time.monotonic()
@@ -298,7 +290,6 @@ class LockedTables:
             self._active_term.attention.set()
 
     def free_all(self) -> None:
-        """None is."""
         for table in list(self._seen):
             self.free(table)
 

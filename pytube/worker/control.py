@@ -128,7 +128,8 @@ class Control:
         self._source = source
         self._machine = machine
         self._sink = tube.sink
-        self._backlog = tube.limits.sweep_backlog
+        # More than a backfill itself keeps to, so that a backfill of hours holds no sweep up.
+        self._backlog = 2 * tube.settings.backfill.backlog
         self._faults = tube.faults
         self._emit = tube.emit
         self._where = active_term.term.tube, active_term.term.partition
@@ -147,7 +148,6 @@ class Control:
 
     @property
     def has_work(self) -> bool:
-        """Whether work is left."""
         return bool(self._scheduled or self._ends or self._sweeping)
 
     async def accept(self, pods: Sequence[Pod]) -> None:
@@ -169,7 +169,6 @@ class Control:
         await self._set_aside(strange)
 
     async def attend(self) -> bool:
-        """Do the work that is due; whether there was any."""
         busy = False
         if self._scheduled and time.monotonic() >= self._scheduled_at:
             busy = await self._take_scheduled()
@@ -188,7 +187,6 @@ class Control:
             await asyncio.wait([task])
 
     async def _park(self, pods: Sequence[tuple[Pod, str]]) -> None:
-        """Park control pods that this worker can't act upon, for an operator or a newer worker."""
         if not pods:
             return
         await self._source.park(
@@ -199,7 +197,6 @@ class Control:
             self._emit(Parked(*self._where, pod.shard, None, reason))
 
     async def _set_aside(self, pods: Sequence[tuple[Pod, str]]) -> None:
-        """Park control pods; they are purged then."""
         await self._park(pods)
         for pod, _ in pods:
             self._machine.finish_control(pod)
@@ -271,7 +268,6 @@ class Control:
         return await sweep(self._sink, self._source, self._where[0], shard, max(starts), self._backlog)
 
     async def _end_sweep(self) -> bool:
-        """Handle the result of the sweep, if it is over; whether it is."""
         assert self._sweeping is not None
         pods, task = self._sweeping
         if not task.done():

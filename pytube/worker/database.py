@@ -17,9 +17,8 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -63,16 +62,8 @@ _IDLE = 60.0
 _OPENING = 8
 """Sessions that a process opens with one server at the same time. With dozens of databases of one server, all
 at once would take it longer than the time limit, and again at each next try."""
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Any, ...], asyncio.Semaphore]]
-_turns = WeakKeyDictionary()
-
-
-def _turn(dsn: str) -> asyncio.Semaphore:
-    """Shared by all tasks that open a session with the same server."""
-    given = conninfo_to_dict(dsn)
-    server = given.get("host"), given.get("hostaddr"), given.get("port"), given.get("service")
-    of_loop = _turns.setdefault(asyncio.get_running_loop(), {})
-    return of_loop.setdefault(server, asyncio.Semaphore(_OPENING))
+Turns: TypeAlias = dict[tuple[Any, ...], asyncio.Semaphore]
+"""By server; all tasks of a process that open sessions share them."""
 
 
 class Database:
@@ -87,6 +78,7 @@ class Database:
         emit: Callable[[Event], None],
         host: str | None = None,
         label: str = "",
+        turns: Turns | None = None,
     ) -> None:
         """Opens nothing.
 
@@ -97,6 +89,7 @@ class Database:
             emit: receives the events of this host.
             host: its name, where there are several.
             label: what the names of the kept sessions end in: it identifies this process to others.
+            turns: of the process, to open sessions.
         """
         self.host = host
         self.emit = emit
@@ -115,6 +108,7 @@ class Database:
         self._tubes = tuple(tubes)
         self._tubes_changed = asyncio.Event()
         self._receive_deadline = receive_deadline
+        self._turns = {} if turns is None else turns
         self.renews = False
         """Whether the last attempt to renew terms succeeded."""
         self._label = label
@@ -136,7 +130,6 @@ class Database:
     # --- leadership ----------------------------------------------------------------------
 
     def led(self) -> set[str]:
-        """The queues of which something is led here."""
         return {queue for queue, _ in self.terms}
 
     def works_on(self, queue: str, partition: int) -> bool:
@@ -147,11 +140,7 @@ class Database:
     # --- sessions -------------------------------------------------------------------------
 
     async def open_session(self, purpose: str, settings: Mapping[str, str] | None = None) -> Session:
-        """A session of the caller's own, whose commits are durable; `settings`: more of the session's.
-
-        Raises:
-            DatabaseUnavailable: it can't be had.
-        """
+        """A session of the caller's own, whose commits are durable; `settings`: more of the session's."""
         return await self._open(purpose, self._postgres.answer_timeout, settings or {})
 
     async def _open_pooled(self) -> Session:
@@ -160,9 +149,11 @@ class Database:
     async def _open(self, purpose: str, answer_timeout: float, settings: Mapping[str, str]) -> Session:
         dsn = self._postgres.only_dsn.get_secret_value()
         schema = self._postgres.schema_name
-        turn = nullcontext() if purpose.startswith("renewals") else _turn(dsn)  # terms rest on those
+        given = conninfo_to_dict(dsn)
+        server = tuple(given.get(key) for key in ("host", "hostaddr", "port", "service"))
+        turn = self._turns.setdefault(server, asyncio.Semaphore(_OPENING))
         try:
-            async with turn:
+            async with nullcontext() if purpose.startswith("renewals") else turn:  # terms rest on those
                 session = await Session.open(
                     dsn, schema, f"pytube {purpose}", answer_timeout=answer_timeout, settings=settings
                 )
@@ -198,7 +189,6 @@ class Database:
     # --- services -------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew terms, listen and settle until cancelled."""
         await first_to_end(
             self._keep("renewals", min(self._postgres.answer_timeout, self._receive_deadline), self._renew),
             self._keep("listener", self._postgres.answer_timeout, self._listen),
@@ -206,7 +196,6 @@ class Database:
         )
 
     async def close(self) -> None:
-        """Close the pool."""
         await self.pool.close()
 
     async def _keep(
@@ -235,13 +224,11 @@ class Database:
                 await asyncio.sleep(min(_LONGEST_PAUSE, backoff(tries)))
 
     def _warn_once(self, event: str, error: PytubeError) -> None:
-        """Log a service's trouble, unless it was logged last, or the renewals report it."""
         if not isinstance(error, DatabaseUnavailable) and is_news(self._told, event, str(error)):
             self.log.warning(event, reason=str(error))
 
     @property
     def services(self) -> int:
-        """Sessions that services keep for themselves."""
         return len(self._kept)
 
     def note_down(self, reason: str) -> None:
@@ -284,9 +271,6 @@ class Database:
         """Have it noted and logged if the source is behind a note at a sink, or without what that names.
 
         Returns whether that is known.
-
-        Raises:
-            DatabaseUnavailable: it can't be asked.
         """
         return await self._check_source(self.pool, seq, note)
 
@@ -351,7 +335,6 @@ class Database:
                 self.ddl.set()
 
     def _wake_all(self) -> None:
-        """Pods may have arrived for any partition."""
         for active_term in self.terms.values():
             active_term.wake()
 

@@ -35,6 +35,7 @@ from pytube.pipeline.retry_queue import backoff
 from pytube.transforms import Origin, Transforms
 from pytube.worker.active_term import ActiveTerm, LockedTables
 from pytube.worker.metrics import UNTRACED, BatchTrace, PartitionTraces
+from pytube.worker.shared_sink import batch_documents
 
 if TYPE_CHECKING:
     from pytube.worker.queues import Tube
@@ -70,7 +71,6 @@ class CircuitBreaker:
 
     @property
     def is_closed(self) -> bool:
-        """Whether requests may pass: no failure since the last success."""
         return self._failures == 0
 
     def fail(self, reason: str, begun: float = float("-inf"), *, longest: float = float("inf")) -> None:
@@ -132,7 +132,6 @@ class Outcome:
     trace: BatchTrace = field(default=UNTRACED, compare=False)
 
     def counts(self) -> dict[str, int]:
-        """How many keys are in each place, the worst first."""
         return {
             "failed": sum(len(keys) for keys, _ in self.failed),
             "unsure": sum(map(len, self.unsure)),
@@ -150,9 +149,8 @@ class Deliverer:
     """Delivers the flights of one partition under one term."""
 
     def __init__(self, active_term: ActiveTerm, tube: Tube, traces: PartitionTraces) -> None:
-        """Starts nothing."""
-        limits = tube.limits
-        self.size = BatchSize(limits.batch_documents, limits.batch_bytes)
+        self._settings = settings = tube.settings
+        self.size = BatchSize(batch_documents(settings.sink), settings.sink.batch_bytes)
         self.sink_breaker = CircuitBreaker(active_term, "sink")
         self.source_breaker = CircuitBreaker(active_term, "source")
         self.held_up = Counter[PodClass]()
@@ -172,17 +170,15 @@ class Deliverer:
         self._transforms = tube.transforms
         self._sink = tube.sink
         self._gate = tube.gate
-        self._limits = limits
         self._faults = tube.faults
         self._metrics = tube.metrics
         self._traces = traces
-        self._turns = asyncio.Semaphore(limits.sends)
+        self._turns = asyncio.Semaphore(settings.sink.sends)
         self._slow_since: WeakKeyDictionary[Flight, float] = WeakKeyDictionary()
         """When the last read of each flight that timed out began."""
 
     @property
     def is_up(self) -> bool:
-        """Whether sink and source answer, as far as is known."""
         return self.sink_breaker.is_closed and self.source_breaker.is_closed
 
     @property
@@ -244,7 +240,7 @@ class Deliverer:
     async def wait_for_unanswered(self) -> None:
         """Wait, for at most a request timeout, until no abandoned write can still take effect."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.request_timeout):
+            async with asyncio.timeout(self._settings.sink.request_timeout):
                 for batch in list(self._active_term.unanswered):
                     await self._sink.abandon(batch)
                     self._active_term.unanswered.discard(batch)
@@ -313,7 +309,6 @@ class Deliverer:
         documents: Documents,
         tables: Mapping[int, str | None],
     ) -> Documents:
-        """Transform the documents; returns those left to send."""
         term = self._active_term.term
         origin = Origin(term.tube, term.partition, outcome.flight.ts, tables)
         with outcome.trace.step("transform"):
@@ -326,7 +321,7 @@ class Deliverer:
 
     async def _send_all(self, outcome: Outcome, token: Token, documents: Documents, *, probes: bool) -> None:
         """Send the documents in batches that are as large as the sink bears now."""
-        parts = split(documents, lambda: self._gate.control.documents, self._limits.batch_bytes)
+        parts = split(documents, lambda: self._gate.control.documents, self._settings.sink.batch_bytes)
         for index, part in enumerate(parts):
             # Answered documents must not wait for a sink that went down since.
             await self._send(outcome, token, part, probes=probes and not index)
@@ -395,14 +390,18 @@ class Deliverer:
                 self._keep(outcome, documents, answers.rejected)
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
-        timeout = self._limits.request_timeout
+        timeout = self._settings.sink.request_timeout
         task = asyncio.current_task()
         assert task is not None
         begun = time.monotonic()
         try:
             self.sending.add(task)
             async with asyncio.timeout(timeout):
-                return await self._sink_send(batch)
+                try:
+                    return await self._sink.send(batch)
+                except Exception as error:
+                    self._faults.log_sink("send", error, partition=batch.partition)
+                    raise
         except TimeoutError:
             raise SinkTimeout(f"the sink did not answer within {timeout:g} s") from None
         except asyncio.CancelledError:
@@ -414,13 +413,6 @@ class Deliverer:
         finally:
             self.sending.discard(task)
             self._metrics.sends.observe(time.monotonic() - begun)
-
-    async def _sink_send(self, batch: Batch) -> Sequence[Result]:
-        try:
-            return await self._sink.send(batch)
-        except Exception as error:
-            self._faults.log_sink("send", error, partition=batch.partition)
-            raise
 
     async def _handle_timeout(
         self, outcome: Outcome, batch: Batch, keys: Sequence[Key], reason: str, sent: Sent
@@ -460,6 +452,5 @@ class Deliverer:
         outcome.rejected |= answers.rejected
 
     def _keep(self, outcome: Outcome, documents: Documents, keys: Collection[Key]) -> None:
-        """Keep the documents sent for keys that may be parked."""
-        if self._limits.park_documents and keys:
+        if self._settings.park_documents and keys:
             outcome.documents |= {one.key: one.body for one in documents if one.key in keys}

@@ -42,16 +42,13 @@ class Elections:
     ) -> None:
         """Joins none. `queues`: later additions and removals are followed; `away`: queues that are left to
         other processes for a while.
-
-        Raises:
-            ConfigError: there is no broker, or no Kafka client.
         """
         self._config = config
         self._queues = queues
         self._database = database
         self._process = process
         self.claims: asyncio.Queue[Claim] = asyncio.Queue()
-        """Claims that were granted, and may begin."""
+        """Claims that were granted; see `next_claim`."""
         self._away = away
         leases = config.election_kind == "lease"
         self.leaves_all = (
@@ -61,7 +58,7 @@ class Elections:
         self.are_shared = leases or self.leaves_all
         """Whether one election is for all queues."""
         self._unjoined = {name: self._make(name) for name in ([ALL] if self.are_shared else queues)}
-        self._joined: dict[str, tuple[Election, asyncio.Task[None]]] = {}
+        self._joined: dict[str, Election] = {}
         self._moving: dict[str, asyncio.Task[None]] = {}
         """Elections that are being joined or left."""
         self._log = database.log
@@ -77,7 +74,8 @@ class Elections:
         if config.election_kind == "lease":
             return self._make_lease()
         try:
-            from pytube.election.neli import NeliElection, NeliSettings
+            from pytube.election.member import NeliSettings
+            from pytube.election.neli import NeliElection
         except ImportError as error:
             raise ConfigError(
                 f"the election neli needs the Kafka client ({error}): {how_to_install('kafka')}; "
@@ -110,6 +108,7 @@ class Elections:
             away=self._away,
             able=lambda: database.down_for < worker.session_timeout,
             host=database.host,
+            claims=self.claims,
         )
 
     def _make_lease(self) -> Election:
@@ -136,18 +135,18 @@ class Elections:
             longest=worker.session_timeout / 5,
             drain_limit=drain_limit(worker),
             host=self._database.host,
+            claims=self.claims,
         )
 
     # --- taking part ----------------------------------------------------------------------
 
     @property
     def joined(self) -> set[str]:
-        """The names of the elections in which this process takes part."""
         return set(self._joined)
 
     def silences(self) -> dict[str, Silence]:
         """Why elections give this process nothing, by the names of the queues that wait for it."""
-        found = {name: election.silence for name, (election, _) in self._joined.items()}
+        found = {name: election.silence for name, election in self._joined.items()}
         return {
             queue: silence
             for name, silence in found.items()
@@ -156,12 +155,7 @@ class Elections:
         }
 
     async def begin(self) -> None:
-        """Take part in all; those whose broker does not answer are left to `follow`.
-
-        Raises:
-            DatabaseUnavailable: the host is down.
-            ConfigError: librdkafka refuses an option.
-        """
+        """Take part in all; those whose broker does not answer are left to `follow`."""
         missing = self._wanted() - self.joined
         outcomes = await asyncio.gather(*map(self._join_or_tell, missing), return_exceptions=True)
         for outcome in outcomes:
@@ -224,34 +218,30 @@ class Elections:
         except BaseException:
             self._unjoined[name] = election
             raise
-        self._joined[name] = election, self._process.services.add(self, self._follow_claims(election))
+        self._joined[name] = election
 
     async def leave(self, name: str) -> None:
-        """Give all claims back, and take part no more."""
-        election, following = self._joined.pop(name)
-        self._process.services.release(following)
+        election = self._joined.pop(name)
         try:
             await election.stop(_LEAVES)
         except BaseException:
-            self._joined[name] = election, following
+            self._joined[name] = election
             raise
-        await end([following])
 
     async def stop(self) -> None:
-        """Leave all, at the same time."""
+        """Give all claims back; `next_claim`, which is to be awaited meanwhile, hands over waiting ones."""
         await end(self._moving.values())
-        for _, following in self._joined.values():
-            self._process.services.release(following)
-        joined = [election for election, _ in self._joined.values()]
-        try:
-            await asyncio.gather(*(election.stop() for election in [*joined, *self._unjoined.values()]))
-        finally:
-            await end(following for _, following in self._joined.values())
+        elections = [*self._joined.values(), *self._unjoined.values()]
+        await asyncio.gather(*(election.stop() for election in elections))
 
-    async def _follow_claims(self, election: Election) -> None:
-        async for claim in election.claims():
+    async def next_claim(self) -> Claim:
+        """The next claim by which a term may begin, when it may."""
+        while True:
+            claim = await self.claims.get()
             await self._wait_for_turn(claim)
-            self.claims.put_nowait(claim)
+            if claim.withdrawn is None:
+                return claim
+            claim.handed_over()  # no term has begun with it
 
     async def _wait_for_turn(self, claim: Claim) -> None:
         """Wait until one more partition may begin, or the claim is over: a take-over should not be a herd.
@@ -259,11 +249,11 @@ class Elections:
         Meanwhile, under leases, another process may be faster; its acquire decides.
         """
         rate = self._process.claims
-        while (pause := rate.wait(1, time.monotonic())) > 0:
-            if claim.withdrawn is not None:
+        while claim.withdrawn is None:
+            if (pause := rate.wait(1, time.monotonic())) <= 0:
+                rate.take(1, time.monotonic())
                 return
             await asyncio.sleep(pause)
-        rate.take(1, time.monotonic())
 
     # --- leaving a single queue -----------------------------------------------------------
 
@@ -273,11 +263,10 @@ class Elections:
         A process that takes no part in the election of a queue can't leave it to others: 1.
         """
         joined = self._joined.get(ALL if self.are_shared else tube)
-        return 1 if joined is None else joined[0].processes(tube)
+        return 1 if joined is None else joined.processes(tube)
 
 
 def _place(config: Config, name: str) -> tuple[str, str]:
-    """The topic and the group of a queue's election."""
     return config.leader_topic(name), config.leader_group(name)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytube
 from pytube.config import Config
@@ -25,7 +25,6 @@ from pytube.errors import RECOVERABLE, ConfigError
 from pytube.events import Event, PartitionEvent, WorkerStandsBy
 from pytube.sources.terms import Shards, read_partitions, read_shards
 from pytube.worker.active_term import watch_locks
-from pytube.worker.copies import Sampler, SinkMarks, note_made_sinks
 from pytube.worker.database import Database
 from pytube.worker.elections import Elections, drain_limit
 from pytube.worker.kafka import KafkaCluster, cluster_of, report_problems, silent_groups, unreachable
@@ -35,13 +34,11 @@ from pytube.worker.queues import Outbox, Queue, Tube
 from pytube.worker.services import Process, end
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.shedding import LoadShedder
-from pytube.worker.upkeep import BackfillRunner, follow_ddl
+from pytube.worker.upkeep import BackfillRunner, Sampler, SinkMarks, follow_ddl, note_made_sinks
 
 _PARTITIONS_INTERVAL = 1.0
 _STANDBY = 5.0
 """Seconds without a partition after which a worker stands by; a group at Kafka takes some to form."""
-
-Q = TypeVar("Q", bound=Queue)
 
 
 class Host:
@@ -89,6 +86,7 @@ class Host:
             host=name,
             # `pytube.health.fleet` reads it. A name has 63 bytes, too few for the whole id.
             label=f"{process.instance_id.hex[:12]} {pytube.__version__}",
+            turns=process.turns,
         )
         self._log = self.database.log
         self.queues = self.build(config, sinks, outboxes, process.clusters)
@@ -141,14 +139,7 @@ class Host:
         self._tell_partitions(before)
 
     async def check_queues(self, queues: Mapping[str, Queue]) -> Shards:
-        """Check queues of the host, which need not be served yet; their shards.
-
-        Raises:
-            DatabaseUnavailable: the host is down.
-            SchemaMismatch: this version needs another version of the SQL.
-            UnknownTube: there is no such tube.
-            ConfigError: rows can't be read as configured.
-        """
+        """Check queues of the host, which need not be served yet; their shards."""
         session = await self.database.open_session("start")
         try:
             checking = check_async(session.connection, self._config.postgres.schema_name)
@@ -167,7 +158,6 @@ class Host:
         return shards
 
     async def _check_sources(self, queues: Iterable[Queue]) -> None:
-        """Check that documents can be read as configured, with the tables that are attached now."""
         session = await self.database.open_session("start", SETTINGS)
         try:
             for queue in queues:
@@ -184,9 +174,6 @@ class Host:
         """Serve the host, after `check`; can be called again after it raised.
 
         Elections whose broker does not answer are joined when it is back.
-
-        Raises:
-            DatabaseUnavailable: the host is down.
         """
         if not self._is_renewing:
             self._is_renewing = True
@@ -225,7 +212,7 @@ class Host:
         self._silent = self._silent & outside | silent.keys()
 
     def _begin_rounds(self) -> None:
-        tubes = self.of_kind(Tube)
+        tubes = self.tubes()
         rounds = [
             BackfillRunner(self.database, tubes).run(),
             SinkMarks(self.database, tubes).run(),
@@ -237,7 +224,6 @@ class Host:
             self._services.add(self._rounds, one)
 
     async def stop(self) -> None:
-        """End in order: sends under way finish, the rest is given back, terms are released."""
         async with AsyncExitStack() as stack:  # the first entry is closed last, whatever fails
             stack.push_async_callback(self.database.close)
             stack.push_async_callback(self._services.end_those_of, self)
@@ -288,7 +274,7 @@ class Host:
 
     async def _take_claims(self) -> None:
         while True:
-            claim = await self._elections.claims.get()
+            claim = await self._elections.next_claim()
             if (queue := self.queues.get(claim.tube)) is None or claim.tube in self._held:
                 claim.handed_over()  # the election offers it again, if it is served then
                 continue
@@ -345,16 +331,13 @@ class Host:
         queue = self.queues.get(name)
         return (queue is not None and bool(queue.partitions)) or name in self.database.led()
 
-    def of_kind(self, kind: type[Q]) -> dict[str, Q]:
-        """The queues of one kind."""
-        return {name: queue for name, queue in self.queues.items() if isinstance(queue, kind)}
+    def tubes(self) -> dict[str, Tube]:
+        return {name: queue for name, queue in self.queues.items() if isinstance(queue, Tube)}
 
     def resting(self) -> set[tuple[str, int]]:
-        """The partitions led here that are paused."""
         return {where for where, term in self.database.terms.items() if term.is_resting}
 
     def working(self) -> dict[tuple[str, int], PartitionWorker[Any]]:
-        """The partitions that are worked on now, by queue and number."""
         terms = self.database.terms.items()
         return {where: term.worker for where, term in terms if term.worker is not None}
 
@@ -391,7 +374,6 @@ class Host:
         self._process.emit(event if self.name is None else replace(event, host=self.name))
 
     def read_metrics(self) -> None:
-        """Emit the partitions' counts since the last call."""
         for worker in self.working().values():
             if (event := worker.read_metrics()) is not None:
                 self.emit(event)

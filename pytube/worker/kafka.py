@@ -43,28 +43,6 @@ _REPORT_PAUSE: Final = 2.0
 _log = Logger("pytube.worker")
 
 
-class ToldOutage:
-    """The outage of some servers, as it was logged: once, whatever different options they are asked with."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = bootstrap_servers
-        self._down: set[KafkaCluster] = set()
-        self._since = 0.0
-
-    def note(self, cluster: KafkaCluster, reason: str | None) -> None:
-        """A cluster of these servers can't be reached; or (None) can again."""
-        if reason is not None:
-            if not self._down:
-                self._since = time.monotonic()
-                _log.warning("kafka_down", bootstrap_servers=self._servers, reason=reason)
-            self._down.add(cluster)
-        elif self._down:
-            self._down.discard(cluster)
-            if not self._down:
-                seconds = round(time.monotonic() - self._since, 1)
-                _log.info("kafka_up", bootstrap_servers=self._servers, seconds=seconds)
-
-
 class KafkaCluster:
     """One cluster, and why it can't be reached."""
 
@@ -74,7 +52,9 @@ class KafkaCluster:
         """Connects to nothing yet. `like`: one of the same servers, with other options."""
         self.bootstrap_servers = bootstrap_servers
         self.options = options
-        self.told: ToldOutage = ToldOutage(bootstrap_servers) if like is None else like.told
+        self.down_since: dict[KafkaCluster, float] = {} if like is None else like.down_since
+        """Clusters of the same servers that are down, and since when: an outage is logged once, even where
+        their options differ."""
         self.uses: set[tuple[str, Use]] = set()
         """The queues that need it, and what for."""
         self.reason: str | None = None
@@ -88,7 +68,6 @@ class KafkaCluster:
         self._since = 0.0
 
     def is_as(self, other: KafkaCluster) -> bool:
-        """Whether a client of one serves for the other."""
         return (self.bootstrap_servers, self.options) == (other.bootstrap_servers, other.options)
 
     @property
@@ -138,13 +117,20 @@ class KafkaCluster:
 
     def _note(self, reason: str | None) -> None:
         before, self.reason = self.reason, reason
-        if reason is not None and before is None:
-            self._since = time.monotonic()
+        if (reason is None) == (before is None):
+            return
+        now = time.monotonic()
+        if reason is not None:
+            self._since = now
             self.outages += 1
-        if reason is None and before is not None:
-            self.back_at = time.monotonic()
-        if (reason is None) != (before is None):
-            self.told.note(self, reason)
+            if not self.down_since:
+                _log.warning("kafka_down", bootstrap_servers=self.bootstrap_servers, reason=reason)
+            self.down_since[self] = min(self.down_since.values(), default=now)
+            return
+        self.back_at = now
+        since = self.down_since.pop(self)
+        if not self.down_since:
+            _log.info("kafka_up", bootstrap_servers=self.bootstrap_servers, seconds=round(now - since, 1))
 
 
 def needed_clusters(config: Config, tubes: Collection[str], outboxes: Collection[str]) -> list[KafkaCluster]:
@@ -250,7 +236,6 @@ def silent_groups(
 
 
 def _problem(tube: str, use: Use, cluster: KafkaCluster, reason: str, seconds: float) -> dict[str, Any]:
-    """One, as `tube_kafka_report` takes it."""
     return {
         "tube": tube,
         "use": use,

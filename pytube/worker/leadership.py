@@ -147,7 +147,6 @@ class Leadership:
             await self._write_failing(reason, one.terms, time.monotonic() - one.since)
 
     async def _note_mended(self) -> None:
-        """A term has worked for long, or has ended in order."""
         one = self._queue.failing.pop(self._claim.partition, None)
         if one is not None and one.is_told:
             await self._write_failing()
@@ -185,7 +184,6 @@ class Leadership:
     # --- one term -------------------------------------------------------------------------
 
     async def _lead_once(self, active_term: ActiveTerm) -> None:
-        """One term that was acquired, to its release."""
         term = active_term.term
         where = term.tube, term.partition
         self._database.terms[where] = active_term

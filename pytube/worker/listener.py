@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from pytube.config import split_address
 from pytube.errors import ConfigError, UsageError, how_to_install
 from pytube.logs import Logger
-from pytube.worker.exporter import View, WorkerCollector
+from pytube.worker.metrics import View, collect
 
 TIME_LIMIT = 5.0
 """Seconds for a request and its answer together."""
@@ -42,7 +42,6 @@ class Answer:
 
     @classmethod
     def text(cls, status: HTTPStatus, text: str) -> Answer:
-        """A line of text."""
         return cls(status, f"{text}\n".encode())
 
 
@@ -73,11 +72,7 @@ class HttpResponder:
         return port
 
     async def open(self) -> None:
-        """Listen.
-
-        Raises:
-            UsageError: the address can't be had.
-        """
+        """Listen."""
         host, port = split_address(self._address)
         try:
             self._server = await asyncio.start_server(self._accept, host, port, limit=LONGEST_REQUEST)
@@ -88,7 +83,6 @@ class HttpResponder:
             ) from error
 
     async def close(self) -> None:
-        """Stop listening, and drop the connections that are open."""
         if self._server is not None:
             self._server.close()
             for writer in self._connections:
@@ -196,7 +190,7 @@ def build_listener(
     paths: dict[str, Maker] = {
         "/healthz": health,
         "/readyz": readiness,
-        "/metrics": _Scrapes(WorkerCollector(view)).answer,
+        "/metrics": _Scrapes(view).answer,
     }
     return HttpResponder(address, paths, log)
 
@@ -210,8 +204,8 @@ def _state(reason: str | None, well: str) -> Answer:
 class _Scrapes:
     """Answers scrapes at a bounded cost, however many tubes there are and however often they come."""
 
-    def __init__(self, collector: WorkerCollector) -> None:
-        self._collector = collector
+    def __init__(self, view: View) -> None:
+        self._view = view
         self._turn = asyncio.Lock()
         self._body = b""
         self._fresh_until = float("-inf")
@@ -231,7 +225,7 @@ class _Scrapes:
 
         parts: list[bytes] = []
         spent, begun = 0.0, time.monotonic()
-        for family in self._collector.collect():
+        for family in collect(self._view):
             if family is not None:
                 parts.append(generate_latest(SimpleNamespace(collect=partial(iter, [family]))))
             spent += time.monotonic() - begun

@@ -57,9 +57,6 @@ class OpenTelemetry(Tracing):
         """The tracer of the program that embeds the worker, if it has one; else a new one.
 
         An endpoint always gets a new tracer.
-
-        Raises:
-            ConfigError: a variable of OpenTelemetry can't be used.
         """
         ours: TracerProvider | None = None
         provider = trace.get_tracer_provider()
@@ -71,11 +68,9 @@ class OpenTelemetry(Tracing):
         return cls(provider.get_tracer("pytube", pytube.__version__), ours)
 
     def partition(self, term: Term) -> PartitionTraces:
-        """The traces of one term."""
         return TermTraces(self._tracer, term)
 
     async def close(self) -> None:
-        """Send the remaining spans, for at most 5 seconds."""
         provider, self._own = self._own, None
         if provider is not None:
             with suppress(TimeoutError):
@@ -138,7 +133,6 @@ class TermTraces(PartitionTraces):
         self._first_tries: WeakKeyDictionary[Flight, SpanContext] = WeakKeyDictionary()
 
     async def exchange(self, exchange: Coroutine[Any, Any, list[Pod]], done: Iterable[int]) -> list[Pod]:
-        """Trace an exchange that marks or purges something, and end the batches whose pods it purges."""
         purged, began = set(done), time.time_ns()
         try:
             pods = await exchange
@@ -171,7 +165,6 @@ class TermTraces(PartitionTraces):
             batch.purged(purged, found)
 
     def batch(self, flight: Flight, groups: Mapping[int, Sequence[Id]]) -> BatchTrace:
-        """Begin the trace of a batch."""
         pods = flight.pods(groups)
         first = self._first_tries.get(flight)
         batch = _Batch(self, pods, {self._marked[seq] for seq in pods if seq in self._marked}, first)
@@ -181,7 +174,6 @@ class TermTraces(PartitionTraces):
         return batch
 
     def end(self, batch: _Batch) -> None:
-        """The span of this batch has ended."""
         self._open.discard(batch)
 
     def close(self) -> None:
@@ -218,7 +210,6 @@ class _Batch(BatchTrace):
 
     @property
     def context(self) -> SpanContext:
-        """Names the span."""
         return self._span.get_span_context()
 
     def __exit__(self, kind: object, error: BaseException | None, stack: object) -> None:
@@ -262,7 +253,6 @@ class _Batch(BatchTrace):
             self.end(self._outcome)
 
     def end(self, outcome: str) -> None:
-        """End the span."""
         self._span.set_attributes(
             {"pytube.outcome": outcome, "pytube.documents": self._documents, "pytube.bytes": self._bytes}
         )

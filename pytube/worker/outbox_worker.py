@@ -28,6 +28,7 @@ from pytube.outbox.records import Chunk, Failure, Fault, Letter, Record, Sent
 from pytube.outbox.source import OutboxSource
 from pytube.pipeline.batches import high_average
 from pytube.worker.active_term import ActiveTerm, LockedTables
+from pytube.worker.metrics import Samples, age
 from pytube.worker.pace import RoundPacer
 from pytube.worker.partition_worker import Fetched, PartitionWorker
 
@@ -81,7 +82,6 @@ class OutboxWorker(PartitionWorker[Record]):
     """Whether the next exchange marks, because the last one did not."""
 
     def __init__(self, active_term: ActiveTerm, outbox: Outbox) -> None:
-        """Starts nothing."""
         marks_apart = outbox.rules.window == 1 and outbox.rules.repeats
         pacer = (
             RoundPacer(_MARK_PAUSE_APART, _MARK_SHARE_APART)
@@ -93,7 +93,9 @@ class OutboxWorker(PartitionWorker[Record]):
         """Whether a mark does not come with a purge while records are held: each key waits for the purge."""
         self.machine = InFlight(outbox.rules)
         self._metrics = outbox.metrics
-        self._limits = outbox.limits
+        self._settings = outbox.settings
+        self._holds_keys = outbox.rules.hold
+        """Whether records behind a parked one of their key are parked, too."""
         self._emit = outbox.emit
         self._source = OutboxSource(outbox.database.pool, active_term.term)
         self._outgoing = outbox.outgoing(active_term)
@@ -229,22 +231,20 @@ class OutboxWorker(PartitionWorker[Record]):
     # --- marks and purges -----------------------------------------------------------------
 
     def _room(self) -> int:
-        """Records that may still be held."""
-        limits, average = self._limits, self._bytes_per_record
+        settings, average = self._settings, self._bytes_per_record
         held = self.machine.held + self._reserved
         if average is None:
             return _CAUTIOUS - held
-        most = min(limits.in_flight, int(limits.in_flight_bytes / max(1.0, average)))
+        most = min(settings.in_flight, int(settings.in_flight_bytes / max(1.0, average)))
         return max(most - held, 0 if held else 1)  # with nothing held there is room for one, however large
 
     def _may_mark(self) -> bool:
-        """Whether there is room for more records, and trust, and time."""
         return self._room() > 0 and self._active_term.is_trusted and not self._is_too_soon()
 
     def _is_too_soon(self) -> bool:
         """Whether to continue for a while with the held records: a mark may not find much."""
         held = self.machine.held + self._reserved
-        pays = self._more and self._room() >= min(self._limits.mark_limit, held)
+        pays = self._more and self._room() >= min(self._settings.mark_limit, held)
         return held > 0 and not pays and time.monotonic() < self._pacer.next_at
 
     def _wants_mark(self, done: Mapping[int, float]) -> bool:
@@ -273,7 +273,7 @@ class OutboxWorker(PartitionWorker[Record]):
 
     def _mark_limit(self) -> int:
         self._mark_covers_refusals = True
-        return min(self._limits.mark_limit, self._room())
+        return min(self._settings.mark_limit, self._room())
 
     async def _mark(self, limit: int, done: Sequence[int]) -> list[Record]:
         return await self._source.mark(limit, self._database.settled, done)
@@ -352,7 +352,6 @@ class OutboxWorker(PartitionWorker[Record]):
     # --- Kafka ----------------------------------------------------------------------------
 
     async def _launch(self) -> bool:
-        """Hand chunks over while there is room for them; whether any was."""
         launched = False
         for _ in range(_CHUNKS_AT_ONCE):
             if not (self._outgoing.has_room and self._active_term.is_trusted):
@@ -373,7 +372,6 @@ class OutboxWorker(PartitionWorker[Record]):
         return self._take_settled()
 
     def _take_settled(self) -> bool:
-        """Handle chunks that are decided; whether there were any."""
         settled = self._outgoing.settled()
         now = time.monotonic()
         for chunk, failures in settled:
@@ -393,7 +391,6 @@ class OutboxWorker(PartitionWorker[Record]):
         return bool(settled)
 
     def _note_answers(self, begun: float, failures: Mapping[int, Failure], now: float) -> None:
-        """Emit an event when no broker answers, and when one does again."""
         reason = next((one.reason for one in failures.values() if one.fault is Fault.UNANSWERED), None)
         if reason is None:
             if not failures:
@@ -439,7 +436,7 @@ class OutboxWorker(PartitionWorker[Record]):
         total, full = 0, True
         while full and (ids := self.machine.waiting_of(topic)) is not None:
             parked = await self._source.park_topic(
-                topic, error, ids, hold=self._limits.holds_keys, limit=_PARKED_AT_ONCE
+                topic, error, ids, hold=self._holds_keys, limit=_PARKED_AT_ONCE
             )
             self.machine.forget(topic, parked)
             total += len(parked)
@@ -457,7 +454,7 @@ class OutboxWorker(PartitionWorker[Record]):
         if not letters:
             return False
         await fault(Point.BEFORE_PARK)
-        ids, locked = await self._source.park(letters, hold=self._limits.holds_keys)
+        ids, locked = await self._source.park(letters, hold=self._holds_keys)
         parked = set(ids)
         await fault(Point.AFTER_PARK)
         if locked:
@@ -485,7 +482,6 @@ class OutboxWorker(PartitionWorker[Record]):
     # --- the end --------------------------------------------------------------------------
 
     async def drain(self, limit: float) -> None:
-        """See `PartitionWorker.drain`."""
         await super().drain(limit)
         if self._rests:
             await self._source.tell_rests((), time.monotonic())
@@ -501,7 +497,7 @@ class OutboxWorker(PartitionWorker[Record]):
     async def _end_sends(self, limit: float, *, waits: bool = True) -> None:
         await self._settle_for(limit)
         self._outgoing.stop_sending()
-        await self._settle_for(self._limits.request_timeout if waits else 0.0)
+        await self._settle_for(self._settings.request_timeout if waits else 0.0)
         if self._outgoing.is_busy:
             self._active_term.unanswered.add(self)
         self._outgoing.stop()
@@ -516,7 +512,6 @@ class OutboxWorker(PartitionWorker[Record]):
     # --- metrics --------------------------------------------------------------------------
 
     def read_metrics(self) -> MeterRead | None:
-        """The counts since the last reading; None if both are zero and nothing waits."""
         machine = self.machine
         return self.counters.read(self._where, machine.held, machine.flying, machine.oldest)
 
@@ -525,15 +520,16 @@ class OutboxWorker(PartitionWorker[Record]):
         """Whether a broker takes records of this partition, as far as is known."""
         return self._active_term.troubles.reason("sink") is None
 
-    @property
-    def source_is_up(self) -> bool:
-        """Records carry all that is sent: there is nothing to be read."""
-        return True
-
-    @property
-    def waits_for_lock(self) -> bool:
-        """Whether records of this partition wait, as another session has locked them or their table."""
-        return bool(self._tables)
+    def gauges(self) -> Samples:
+        machine = self.machine
+        yield "sink_up", (), self.sink_is_up
+        yield "source_up", (), True  # records carry all that is sent: there is nothing to be read
+        yield "table_locked", (), bool(self._tables)
+        yield "partition_trusted", (), self._active_term.is_trusted
+        yield "outbox_records", ("waiting",), machine.held - machine.flying
+        yield "outbox_records", ("in_flight",), machine.flying
+        yield "outbox_lag_seconds", (), age(machine.oldest)
+        yield "outbox_topics_down", (), len(machine.resting())
 
 
 def _topic(name: str) -> str:

@@ -62,7 +62,6 @@ class RoundPacer:
         """No round may begin before."""
 
     def begin(self, now: float) -> None:
-        """A round begins."""
         self._begun = now
 
     def end_exchange(self, seconds: float, found: int, *, full: bool) -> None:
@@ -71,7 +70,6 @@ class RoundPacer:
         self.next_at = self._begun + self._gap if found and not full else float("-inf")
 
     def note_delivery(self, seconds: float) -> None:
-        """A delivery took so many seconds, to read and to send."""
         self._delivery = _smoothed(self._delivery, seconds)
 
     def note_touches(self, touches: int, keys: int) -> None:
@@ -150,7 +148,6 @@ class Poller:
         self._took_all = False
 
     def is_due(self) -> bool:
-        """Whether it is time to poll."""
         return self._active_term.woken or time.monotonic() >= self._next_poll
 
     def begin_poll(self, settled: Settled | None) -> None:

@@ -16,40 +16,17 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pytube.events import MeterRead
 from pytube.faults import Point, fault
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
-from pytube.worker.metrics import TubeMetrics
+from pytube.worker.metrics import Samples, TubeMetrics
 from pytube.worker.pace import Poller, RoundPacer
 
 Item = TypeVar("Item")
 """A pod, or a record of an outbox."""
-
-
-class Held(Protocol):
-    """What a term holds of its partition; pure."""
-
-    def add(self, items: Sequence[Any], /) -> Any:
-        """Hold marked pods or records."""
-
-    def finished(self) -> dict[int, float]:
-        """The items done since the last call: when each was written, by number."""
-
-    def unfinished(self) -> Sequence[int]:
-        """The items held, to be given back at the end."""
-
-
-class Source(Protocol):
-    """The statements by which a partition is purged and given back."""
-
-    async def purge(self, numbers: Sequence[int], /) -> object:
-        """Delete finished items."""
-
-    async def reset(self, numbers: Sequence[int], /) -> int:
-        """Give back unfinished items; how many of them were this term's."""
 
 
 @dataclass(slots=True)
@@ -73,15 +50,20 @@ class Fetched(Generic[Item]):
 
 
 class PartitionWorker(ABC, Generic[Item]):
-    """Works on one partition of a queue under one term: `run`, then `drain`, or `abort` after a failure."""
+    """Works on one partition of a queue under one term: `run`, then `drain`, or `abort` after a failure.
 
-    machine: Held
-    _source: Source
+    Its methods raise `NotLeader` when the term is over (a drain purges nothing then), `DatabaseUnavailable`
+    when a session was lost, and `BrokerUnavailable` when librdkafka hangs.
+    """
+
+    machine: Any
+    """What the term holds of the partition: `InFlight` of pods, or that of records; pure."""
+    _source: Any
+    """The statements on it: `TubeSource`, or `OutboxSource`."""
 
     def __init__(
         self, active_term: ActiveTerm, database: Database, metrics: TubeMetrics, pacer: RoundPacer
     ) -> None:
-        """Starts nothing."""
         term = active_term.term
         self.counters = metrics.partition(term.partition)
         self.counters.begin_reading()
@@ -100,13 +82,7 @@ class PartitionWorker(ABC, Generic[Item]):
     # --- life -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Work until the claim is revoked or the partition is paused; the caller then calls `drain`.
-
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: a session was lost.
-            BrokerUnavailable: librdkafka hangs.
-        """
+        """Work until the claim is revoked or the partition is paused; the caller then calls `drain`."""
         if not await self._begin():
             return
         try:
@@ -139,10 +115,6 @@ class PartitionWorker(ABC, Generic[Item]):
         """After `run` has returned: let sends end for `limit` seconds, purge finished items, reset the rest.
 
         A write that is still unanswered stays in `ActiveTerm.unanswered`, so that the term is not released.
-
-        Raises:
-            NotLeader: a send found that the term is over. Then nothing is purged.
-            DatabaseUnavailable: a session was lost.
         """
         await self._end_sends(limit)
         await fault(Point.DURING_DRAIN)
@@ -186,7 +158,6 @@ class PartitionWorker(ABC, Generic[Item]):
         return fetched
 
     async def _purge_and_mark(self, done: Sequence[int], limit: int) -> list[Item]:
-        """Purge `done`, and mark up to `limit` others, in one message; 0: none."""
         items: list[Item] = []
         if done:
             await fault(Point.BEFORE_PURGE)
@@ -201,12 +172,7 @@ class PartitionWorker(ABC, Generic[Item]):
         return items
 
     async def _take(self) -> Sequence[Item]:
-        """What an exchange that has ended has marked; room is kept for it before the next one begins.
-
-        Raises:
-            NotLeader: the term is over.
-            DatabaseUnavailable: the session was lost.
-        """
+        """What an exchange that has ended has marked; room is kept for it before the next one begins."""
         if self._exchange is None or not self._exchange.done():
             return ()
         task, self._exchange = self._exchange, None
@@ -228,7 +194,8 @@ class PartitionWorker(ABC, Generic[Item]):
 
     def _finished(self, *, last: bool = False) -> dict[int, float]:  # noqa: ARG002
         """The items to purge now; `last`: nothing is purged after it."""
-        return self.machine.finished()
+        done: dict[int, float] = self.machine.finished()
+        return done
 
     def _note_purged(self, done: Mapping[int, float]) -> None:
         """These, at least one, were to be purged."""
@@ -306,17 +273,6 @@ class PartitionWorker(ABC, Generic[Item]):
     def sink_is_up(self) -> bool:
         """Whether the target takes what this partition sends, as far as is known."""
 
-    @property
     @abstractmethod
-    def source_is_up(self) -> bool:
-        """Whether documents or records can be read, as far as is known."""
-
-    @property
-    @abstractmethod
-    def waits_for_lock(self) -> bool:
-        """Whether items can't be read, as another session has locked their table or records."""
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether a write may begin now."""
-        return self._active_term.is_trusted
+    def gauges(self) -> Samples:
+        """The values of the metrics that show its state; labels without tube and partition."""

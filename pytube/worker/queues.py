@@ -1,4 +1,4 @@
-"""The tubes and outboxes that a process serves: what their partitions share, their limits, and steps.
+"""The tubes and outboxes that a process serves: what their partitions share, and steps.
 
 Leaderships, elections and metrics know a `Queue`. A tube is one kind, an outbox another; each works on its
 partitions in its own way, see `Queue.consume`.
@@ -13,12 +13,12 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from pytube.config import Config, OutboxConfig, TubeConfig, WorkerConfig
+from pytube.config import Config
 from pytube.config.names import leader_name
 from pytube.election.base import Broken
 from pytube.enrich import Enricher
@@ -41,17 +41,15 @@ from pytube.worker.delivery import Deliverer, Outcome
 from pytube.worker.metrics import Tracing, TubeMetrics
 from pytube.worker.outbox_worker import OutboxWorker
 from pytube.worker.partition_worker import PartitionWorker
-from pytube.worker.shared_sink import SharedSink, batch_documents
+from pytube.worker.shared_sink import SharedSink
 from pytube.worker.tube_worker import TubeWorker
 
 if TYPE_CHECKING:
     from pytube.outbox.records import Outgoing
     from pytube.worker.kafka import KafkaCluster
 
-# --- limits --------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TermLimits:
     """Times of a term in seconds; see `SinkConfig` and `WorkerConfig` for what each means."""
 
@@ -63,73 +61,6 @@ class TermLimits:
     def hold(self) -> float:
         """How long after its last renewal a term's writes may still take effect."""
         return self.receive_deadline + self.request_timeout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits(TermLimits):
-    """The limits of a tube's partitions; see `TubeConfig` and `SinkConfig` for what each means."""
-
-    batch_documents: int
-    batch_bytes: int
-    sends: int
-    keys_in_flight: int
-    mark_limit: int
-    latency: float
-    attempts: int
-    backfill_share: float
-    sweep_backlog: int
-    """Backfill pods in the tube beyond which a sweep adds none."""
-    stop_on_poison: bool
-    park_limit: int | None
-    park_documents: bool
-    retry_on_touch: bool
-
-    @classmethod
-    def of(cls, tube: TubeConfig, worker: WorkerConfig) -> Self:
-        """The limits of one tube's partitions."""
-        return cls(
-            receive_deadline=worker.receive_deadline,
-            drain_limit=worker.drain_limit,
-            request_timeout=tube.sink.request_timeout,
-            batch_documents=batch_documents(tube.sink),
-            batch_bytes=tube.sink.batch_bytes,
-            sends=tube.sink.sends,
-            keys_in_flight=tube.keys_in_flight,
-            mark_limit=tube.mark_limit,
-            latency=tube.latency,
-            attempts=tube.attempts,
-            backfill_share=tube.backfill_share,
-            # More than a backfill itself keeps to, so that a backfill of hours holds no sweep up.
-            sweep_backlog=2 * tube.backfill.backlog,
-            stop_on_poison=tube.on_poison == "stop",
-            park_limit=tube.park_limit,
-            park_documents=tube.park_documents,
-            retry_on_touch=tube.retry_on_touch,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxLimits(TermLimits):
-    """The limits of an outbox's partitions; see `OutboxConfig` for what each means."""
-
-    in_flight: int
-    in_flight_bytes: int
-    mark_limit: int
-    holds_keys: bool
-    """Whether records behind a parked one of their key are parked, too."""
-
-    @classmethod
-    def of(cls, outbox: OutboxConfig, worker: WorkerConfig) -> Self:
-        """The limits of one outbox's partitions."""
-        return cls(
-            receive_deadline=worker.receive_deadline,
-            drain_limit=worker.drain_limit,
-            request_timeout=outbox.request_timeout,
-            in_flight=outbox.in_flight,
-            in_flight_bytes=outbox.in_flight_bytes,
-            mark_limit=outbox.mark_limit,
-            holds_keys=outbox.on_poison == "hold",
-        )
 
 
 # --- queues --------------------------------------------------------------------------------------
@@ -154,11 +85,11 @@ class Queue(ABC):
     kind = "tube"
 
     def __init__(
-        self, name: str, limits: TermLimits, config: Config, database: Database, instance_id: UUID
+        self, name: str, request_timeout: float, config: Config, database: Database, instance_id: UUID
     ) -> None:
-        """Opens nothing. `config`: the whole of it, as the queue's host has it."""
+        worker = config.worker
         self.name = name
-        self.limits = limits
+        self.limits = limits = TermLimits(worker.receive_deadline, worker.drain_limit, request_timeout)
         self.database = database
         self.log = Logger("pytube.worker", **host_fields(database.host), tube=name)
         self.faults = UserFaults(self.log)
@@ -166,10 +97,10 @@ class Queue(ABC):
         self.metrics = TubeMetrics()
         self.candidate = Candidate(
             instance_id=instance_id,
-            client_id=config.worker.client_id,
+            client_id=worker.client_id,
             election=config.election_kind,
             hold=limits.hold,
-            lease=config.worker.session_timeout if config.election_kind == "lease" else None,
+            lease=worker.session_timeout if config.election_kind == "lease" else None,
             host=database.host,
         )
         self.partitions = 0
@@ -198,12 +129,7 @@ class Queue(ABC):
         return None
 
     async def reload_partitions(self) -> None:
-        """Read the partition count again.
-
-        Raises:
-            UnknownTube: the queue does not exist.
-            DatabaseUnavailable: Postgres can't be asked.
-        """
+        """Read the partition count again."""
         self.partitions = (await read_partitions(self.database.pool, [self.name])).get(self.name, 0)
         self.check_exists()
 
@@ -219,8 +145,6 @@ class Queue(ABC):
 class Tube(Queue):
     """One tube as this process serves it."""
 
-    limits: Limits
-
     def __init__(
         self,
         config: Config,
@@ -230,23 +154,22 @@ class Tube(Queue):
         instance_id: UUID,
         tracing: Tracing,
     ) -> None:
-        """Opens nothing; `sink` is opened and closed by the caller.
-
-        Raises:
-            ConfigError: the tube is not configured, or a transform is missing.
-        """
-        settings = config.tube(name)
-        super().__init__(name, Limits.of(settings, config.worker), config, database, instance_id)
+        """Opens nothing; `sink` is opened and closed by the caller."""
+        self.settings = settings = config.tube(name)
+        super().__init__(name, settings.sink.request_timeout, config, database, instance_id)
         self.tracing = tracing
-        self.backfill_limits = settings.backfill
-        self.transforms = self._load_transforms(settings)
+        splits = settings.sink.parts is not None
+        try:
+            self.transforms = Transforms.load(settings.transforms, name, self.log, self.faults, splits=splits)
+        except ConfigError as error:
+            self.faults.log_sink("import", error)
+            raise
         self.enricher = Enricher(
             database.pool, name, settings.enrich, config.postgres.answer_timeout, self._learn_roots
         )
         self.shared_sink = sink
         self.sink = sink.sink
         self.gate = sink.gate
-        self._enrich = settings.enrich
         why = why_no_read(self.sink)
         if settings.verify is not None and why is not None:
             raise ConfigError(
@@ -264,37 +187,45 @@ class Tube(Queue):
 
     @property
     def why_closed(self) -> str | None:
-        """Why nothing can be sent yet; None once the sink has been opened."""
         return self.shared_sink.why_closed
 
     def consume(self, active_term: ActiveTerm) -> TubeWorker:
-        """What delivers the pods of the term's partition."""
         return TubeWorker(active_term, self)
 
     async def step(self, active_term: ActiveTerm, number: int) -> None:
-        """Do a step that an operator asks for."""
-        await _take_step(active_term, self, TubeSource(self.database.pool, active_term.term), number)
+        """Do a step during a pause, unless it is not wanted any more; raises what ends the term."""
+        source = TubeSource(self.database.pool, active_term.term)
+        step = await source.take_step(number)
+        if step is None:
+            return
+        if (reason := self.why_closed) is not None:
+            await source.end_step(step, "unsent", f"the sink is not open: {reason}")
+            return
+        # A separate deliverer: a sink that was down a moment ago is asked at once, not after a back-off.
+        deliverer = Deliverer(active_term, self, self.tracing.partition(active_term.term))
+        flight = Flight(PodClass.INCREMENTAL)
+        flight.stamp, flight.ts = step.seq, step.ts
+        delivery = asyncio.create_task(deliverer.deliver(flight, {step.shard: [step.id]}))
+        delivery.add_done_callback(lambda _: active_term.attention.set())
+        try:
+            outcome = await _wait_for(delivery, active_term, self.limits.request_timeout)
+            await source.end_step(step, *_judge(outcome, active_term))
+        finally:
+            await _cancel(delivery)
+            await deliverer.wait_for_unanswered()
+            active_term.troubles.end("sink")
+            active_term.troubles.end("source")
 
     async def find_faults(self, connection: AsyncConnection) -> Sequence[Fault]:
-        """What keeps documents from being read as configured, with the tables that are attached now."""
         naming = naming_of(self.sink)
         why_no_name = None if naming is None else naming.why_no_name
-        return (await check_enriching(connection, self.name, self._enrich, why_no_name)).faults
-
-    def _load_transforms(self, settings: TubeConfig) -> Transforms | None:
-        splits = settings.sink.parts is not None
-        try:
-            return Transforms.load(settings.transforms, self.name, self.log, self.faults, splits=splits)
-        except ConfigError as error:
-            self.faults.log_sink("import", error)
-            raise
+        return (await check_enriching(connection, self.name, self.settings.enrich, why_no_name)).faults
 
 
 class Outbox(Queue):
     """One outbox as this process serves it: its clients of Kafka, and its rules."""
 
     kind = "outbox"
-    limits: OutboxLimits
 
     def __init__(
         self,
@@ -304,20 +235,15 @@ class Outbox(Queue):
         instance_id: UUID,
         cluster: KafkaCluster | None = None,
     ) -> None:
-        """Opens nothing. `cluster`: of Kafka, as this process watches it.
-
-        Raises:
-            ConfigError: the outbox is not configured, librdkafka refuses an option, or there is no Kafka
-            client.
-        """
-        settings = config.outbox(name)
-        super().__init__(name, OutboxLimits.of(settings, config.worker), config, database, instance_id)
+        """Opens nothing. `cluster`: of Kafka, as this process watches it."""
+        self.settings = settings = config.outbox(name)
+        super().__init__(name, settings.request_timeout, config, database, instance_id)
         self.cluster = cluster
         self.rules = Rules(
             window=1 if settings.mode == "strict" else settings.window,
             attempts=settings.attempts,
             compact=settings.compact,
-            hold=self.limits.holds_keys,
+            hold=settings.on_poison == "hold",
             repeats=not settings.transactions,
             cooldown=settings.topic_cooldown,
             cooldown_limit=settings.topic_cooldown_limit,
@@ -325,11 +251,9 @@ class Outbox(Queue):
         # Each of several hosts has its own group: the epochs of one say nothing about another host.
         of_host = name if database.host is None else f"{name}.{database.host}"
         self._transactional_id = f"{leader_name(config.worker.installation, of_host)}."
-        self._settings = settings
         self._kafka = outbox_clients(config, name)
 
     def consume(self, active_term: ActiveTerm) -> OutboxWorker:
-        """What delivers the records of the term's partition."""
         return OutboxWorker(active_term, self)
 
     def outgoing(self, active_term: ActiveTerm) -> Outgoing:
@@ -338,11 +262,11 @@ class Outbox(Queue):
         from pytube.outbox.transactions import TransactionalProducer
 
         term = active_term.term
-        if not self._settings.transactions:
+        if not self.settings.transactions:
             return PlainProducer(
                 self._kafka,
                 term.epoch,
-                strict=self._settings.mode == "strict",
+                strict=self.settings.mode == "strict",
                 on_settled=active_term.attention.set,
             )
         return TransactionalProducer(
@@ -357,35 +281,6 @@ class Outbox(Queue):
 
 
 # --- steps ---------------------------------------------------------------------------------------
-
-
-async def _take_step(active_term: ActiveTerm, tube: Tube, source: TubeSource, number: int) -> None:
-    """Do the step of this number during a pause, unless it is not wanted any more.
-
-    Raises:
-        NotLeader: the term is over.
-        DatabaseUnavailable: a session was lost.
-    """
-    step = await source.take_step(number)
-    if step is None:
-        return
-    if (reason := tube.why_closed) is not None:
-        await source.end_step(step, "unsent", f"the sink is not open: {reason}")
-        return
-    # A separate deliverer: a sink that was down a moment ago is asked at once, not after a back-off.
-    deliverer = Deliverer(active_term, tube, tube.tracing.partition(active_term.term))
-    flight = Flight(PodClass.INCREMENTAL)
-    flight.stamp, flight.ts = step.seq, step.ts
-    delivery = asyncio.create_task(deliverer.deliver(flight, {step.shard: [step.id]}))
-    delivery.add_done_callback(lambda _: active_term.attention.set())
-    try:
-        outcome = await _wait_for(delivery, active_term, tube.limits.request_timeout)
-        await source.end_step(step, *_judge(outcome, active_term))
-    finally:
-        await _cancel(delivery)
-        await deliverer.wait_for_unanswered()
-        active_term.troubles.end("sink")
-        active_term.troubles.end("source")
 
 
 async def _wait_for(delivery: asyncio.Task[Outcome], active_term: ActiveTerm, limit: float) -> Outcome | None:

@@ -25,6 +25,7 @@ from pytube.threads import in_thread
 from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, kept, needed_clusters
 from pytube.worker.queues import Queue
+from pytube.worker.services import Lateness
 from pytube.worker.shared_sink import SharedSink
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ class Choice:
     def __init__(
         self, tubes: Sequence[str] | None, outboxes: Sequence[str] | None, given: Mapping[str, Sink]
     ) -> None:
-        """As of `Worker`."""
         self._names = None if tubes is None and outboxes is None else (tubes or (), outboxes or ())
         self._given = dict(given)
+        self._lateness = Lateness()
 
     def names(self, config: Config, refused: Collection[str] = ()) -> tuple[Sequence[str], Sequence[str]]:
         """The tubes, with their companions, and the outboxes; raises `ConfigError` where there are none.
@@ -70,21 +71,17 @@ class Choice:
                 )
         return tubes, outboxes
 
-    def build_sink(self, config: Config, tube: str) -> SharedSink:
-        """The sink of a tube; raises `ConfigError`."""
-        settings = config.tube(tube)
-        given = self._given.get(settings.sink.type)
-        return SharedSink(tube, settings.sink, settings.backfill_share, given)
-
     def build_sinks(
         self, config: Config, tubes: Sequence[str], old: Mapping[str, SharedSink]
     ) -> dict[str, SharedSink]:
-        """The sinks of tubes: the old one where its section is as it was."""
+        """The sinks of tubes: the old one where its section is as it was; raises `ConfigError`."""
         sinks = {}
         for name in tubes:
             settings, sink = config.tube(name), old.get(name)
-            stays = sink is not None and sink.is_as(settings.sink, settings.backfill_share)
-            sinks[name] = sink if sink is not None and stays else self.build_sink(config, name)
+            if sink is None or not sink.is_as(settings.sink, settings.backfill_share):
+                given = self._given.get(settings.sink.type)
+                sink = SharedSink(name, settings.sink, settings.backfill_share, given, self._lateness)
+            sinks[name] = sink
         return sinks
 
 
@@ -111,7 +108,6 @@ class Changes:
     removed: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
         return bool(self.added or self.changed or self.removed)
 
     @classmethod
@@ -242,11 +238,9 @@ class Reloader:
         """Why the file was refused, by None, and why a document was, by its name."""
 
     def ask(self) -> None:
-        """Take the file up now, whether or not it has changed."""
         self._asked.set()
 
     async def run(self) -> None:
-        """Follow the file until cancelled."""
         seen, taken, tries = "", "", 0
         due = float("-inf")
         clock = asyncio.get_running_loop().time

@@ -1,4 +1,6 @@
-"""What the parts of a process share, and its tasks; a task that ends on its own is a bug.
+"""What the parts of a process share: its tasks, its refusals, and how late it is.
+
+A task that ends on its own is a bug.
 
 A dedicated process runs them until SIGINT or SIGTERM asks it to stop.
 """
@@ -24,9 +26,11 @@ from pytube.pipeline.limits import TokenBucket
 from pytube.worker.metrics import Tracing
 
 if TYPE_CHECKING:
+    from pytube.worker.database import Turns
     from pytube.worker.kafka import KafkaCluster
     from pytube.worker.worker import Worker
 
+_log = Logger("pytube.worker")
 REFUSED: Final = "refused"
 """Kafka clusters that can't be reached have other uses, in the same table of the database."""
 
@@ -51,7 +55,6 @@ class Services:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a service has ended on its own."""
         return self._failed is not None
 
     async def wait(self) -> None:
@@ -60,19 +63,13 @@ class Services:
         if self._failed is not None:
             self._failed.result()
 
-    def release(self, task: asyncio.Task[None]) -> None:
-        """This one may end."""
-        self._tasks.pop(task, None)
-
     async def end_those_of(self, owner: object) -> None:
-        """End what runs for `owner`."""
         tasks = [task for task, (one, _) in self._tasks.items() if one is owner]
         for task in tasks:
-            self.release(task)
+            del self._tasks[task]
         await end(tasks)
 
     async def close(self) -> None:
-        """End all services."""
         tasks, self._tasks = list(self._tasks), {}
         await end(tasks)
         self._ended.set()
@@ -82,7 +79,7 @@ class Services:
             return
         _, may_end = self._tasks[task]
         if may_end and not task.cancelled() and task.exception() is None:
-            self.release(task)
+            del self._tasks[task]
         elif self._failed is None:
             self._failed = task
             self._ended.set()
@@ -100,11 +97,9 @@ class Refusals:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """By name."""
         return {name: reason for name, (reason, _) in self._found.items()}
 
     def note(self, reasons: Mapping[str, str]) -> None:
-        """These are refused now, and no others."""
         now = time.monotonic()
         self._found = {
             name: (reason, self._found[name][1] if name in self._found else now)
@@ -112,7 +107,6 @@ class Refusals:
         }
 
     def keep(self, names: Collection[str]) -> None:
-        """No others than these are refused any more."""
         self._found = {name: found for name, found in self._found.items() if name in names}
 
     def report(self) -> list[dict[str, Any]]:
@@ -141,6 +135,7 @@ class Process:
     services: Services = field(default_factory=Services)
     refusals: Refusals = field(default_factory=Refusals)
     instance_id: UUID = field(default_factory=uuid4)
+    turns: Turns = field(default_factory=dict)
 
 
 async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
@@ -159,17 +154,114 @@ async def first_to_end(*services: Coroutine[Any, Any, None]) -> None:
 
 
 async def end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel the tasks, and wait until they are over; their errors are ignored."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+# --- lateness ------------------------------------------------------------------------------------
+
+
+_INTERVAL = 0.1
+"""Seconds between two looks at the clock, while there are requests."""
+_WINDOW = 10.0
+"""Seconds after which it is judged."""
+_MUCH = 1 / 2
+"""Of a window: a loop so late is reported, and one whose thread has worked so long counts as busy."""
+_RECENT = 60.0
+"""Seconds for which it is reported."""
+_STANDSTILL = 1.0
+"""Seconds, from which on a request has failed because of it, if they are most of its time."""
+
+
+class Lateness:
+    """How late the event loop is: this delay must not be held against a sink. Gates of a process share it.
+
+    A loop is late where the process gets too little processor time, or was stopped, and where code in it
+    blocks. An answer that has come then waits, and seems to have taken long. It is measured while `begin` was
+    called more often than `end`.
+    """
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = float("inf")
+        """When the next look is due, by `time.monotonic()`."""
+        self._total = 0.0
+        self._measured = self._late = self._worked = 0.0
+        """Of the present window: its length, the lateness in it, and the work of the loop's thread."""
+        self._worked_at = 0.0
+        self._why = ""
+        self._since = self._until = float("-inf")
+        """From when to when it is reported."""
+
+    def begin(self) -> None:
+        self._users += 1
+        if self._timer is None:
+            self._await_next(time.monotonic())
+
+    def end(self) -> None:
+        self._users -= 1
+
+    def total(self, now: float) -> float:
+        """Seconds by which the loop was late so far, all together; only differences mean anything."""
+        return self._total + max(0.0, now - self._due)
+
+    def why(self) -> tuple[str, float] | None:
+        """The reason to report, and since when; None: it has hardly been late for a minute."""
+        return (self._why, self._since) if time.monotonic() < self._until else None
+
+    def _await_next(self, now: float) -> None:
+        self._due, self._worked_at = now + _INTERVAL, time.thread_time()
+        self._timer = asyncio.get_running_loop().call_later(_INTERVAL, self._look)
+
+    def _look(self) -> None:
+        now, self._timer = time.monotonic(), None
+        self.note(now - self._due, time.thread_time() - self._worked_at, now)
+        if self._users:
+            self._await_next(now)
+        else:
+            self._due = float("inf")
+
+    def note(self, late: float, worked: float, now: float) -> None:
+        """A look came so late, and the loop's thread has worked so long since the one before."""
+        late = max(0.0, late)
+        self._total += late
+        self._late += late
+        self._measured += _INTERVAL + late
+        self._worked += worked
+        if self._measured < _WINDOW:
+            return
+        if self._late >= _MUCH * self._measured:
+            self._tell(now)
+        self._measured = self._late = self._worked = 0.0
+
+    def _tell(self, now: float) -> None:
+        what = f"its event loop was late for {self._late:.1f} of {self._measured:.0f} s"
+        if self._worked >= _MUCH * self._measured:
+            self._why = (
+                f"the worker has too much to do: {what}, at work for {self._worked:.1f} s; start another "
+                "worker, or make transforms and other code of yours in it quicker"
+            )
+        else:
+            self._why = (
+                f"the worker gets too little processor time: {what}, at work for {self._worked:.1f} s; raise "
+                "its CPU limit or its priority, or move it to a machine that is less busy; code of yours in "
+                "it that waits without await has the same effect"
+            )
+        if now >= self._until:
+            self._since = now - self._measured
+            _log.warning("worker_late", reason=self._why)
+        self._until = now + _RECENT
+
+    def delays(self, since: float, total: float, now: float) -> bool:
+        """Whether a request that began then, at that total, failed because of this process."""
+        late = self.total(now) - total
+        return late >= max(_STANDSTILL, (now - since) / 2)
+
+
 # --- signals -------------------------------------------------------------------------------------
-
-
-_log = Logger("pytube.worker")
 
 
 def run_until_signal(worker: Worker, on_hangup: Callable[[], None] | None = None) -> None:
@@ -177,10 +269,6 @@ def run_until_signal(worker: Worker, on_hangup: Callable[[], None] | None = None
 
     A second signal ends the process at once, with exit code 128 and the signal's number. `on_hangup`: called
     at each SIGHUP; None: that ends the process, as is the rule.
-
-    Raises:
-        UsageError: this is not the main thread, or an event loop runs in it.
-        Others: what the worker raises when it starts, or fails.
     """
     if threading.current_thread() is not threading.main_thread() or _loop_runs():
         raise UsageError(

@@ -15,7 +15,6 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -38,8 +37,7 @@ from pytube.sinks import (
     why_no_note,
 )
 from pytube.turns import BackfillShare
-from pytube.worker.lateness import Lateness, of_loop
-from pytube.worker.services import end
+from pytube.worker.services import Lateness, end
 
 
 def batch_documents(sink: SinkConfig) -> int:
@@ -83,8 +81,11 @@ class SinkGate:
         rate: float | None,
         backfill_share: float,
         log: Logger = _LOG,
+        lateness: Lateness | None = None,
     ) -> None:
-        """`rate`: documents a second; `backfill_share`: of the requests while both classes wait."""
+        """`rate`: documents a second; `backfill_share`: of the requests while both classes wait; `lateness`:
+        of the process.
+        """
         self.control = control
         self._bucket = None if rate is None else TokenBucket(rate)
         self._share = BackfillShare(backfill_share)
@@ -93,7 +94,7 @@ class SinkGate:
         self._timer: asyncio.TimerHandle | None = None
         self.in_flight = 0
         """Requests under way."""
-        self._own_lateness: Lateness | None = None
+        self._lateness = lateness or Lateness()
         self._excused_since = float("-inf")
         """When the first request since the last answer failed because of this process."""
         self._slow_since = 0.0
@@ -102,7 +103,9 @@ class SinkGate:
         """Seconds that requests have waited here, all together."""
 
     @classmethod
-    def of(cls, sink: SinkConfig, backfill_share: float, log: Logger = _LOG) -> Self:
+    def of(
+        cls, sink: SinkConfig, backfill_share: float, log: Logger = _LOG, lateness: Lateness | None = None
+    ) -> Self:
         """The gate of a configured sink; a document that is split counts as all its parts."""
         control = CongestionControl(
             documents=batch_documents(sink),
@@ -111,18 +114,10 @@ class SinkGate:
             timeout=sink.request_timeout,
         )
         rate = None if sink.rate is None else sink.rate / sink.writes
-        return cls(control, rate=rate, backfill_share=backfill_share, log=log)
-
-    @property
-    def _lateness(self) -> Lateness:
-        """Of the event loop, which does not run yet when the gate is made."""
-        if self._own_lateness is None:
-            self._own_lateness = of_loop()
-        return self._own_lateness
+        return cls(control, rate=rate, backfill_share=backfill_share, log=log, lateness=lateness)
 
     @property
     def waiting(self) -> int:
-        """Requests that wait here."""
         return sum(map(len, self._waiting))
 
     def is_open(self, documents: int) -> bool:
@@ -151,13 +146,11 @@ class SinkGate:
             raise
 
     def leave(self) -> None:
-        """A request has ended."""
         self.in_flight -= 1
         self._lateness.end()
         self._grant()
 
     def turn_back(self, granted: Sent) -> None:
-        """A request that was granted does not begin."""
         if self._bucket is not None:
             self._bucket.give_back(granted.documents)
         self.leave()
@@ -302,19 +295,20 @@ class SharedSink:
     """
 
     def __init__(
-        self, tube: str, settings: SinkConfig, backfill_share: float, given: Sink | None = None
+        self,
+        tube: str,
+        settings: SinkConfig,
+        backfill_share: float,
+        given: Sink | None = None,
+        lateness: Lateness | None = None,
     ) -> None:
-        """Opens nothing. `given`: an instance, to use instead of building one.
-
-        Raises:
-            ConfigError: the sink refuses its options.
-        """
+        """Opens nothing. `given`: an instance, to use instead of building one; `lateness`: of the process."""
         self.is_given = given is not None
         """Whether it is an instance of the caller's, which is not to be opened twice."""
         self._backfill_share = backfill_share
         self.log = Logger("pytube.worker", tube=tube)
         self.faults = UserFaults(self.log)
-        self.gate = SinkGate.of(settings, backfill_share, self.log)
+        self.gate = SinkGate.of(settings, backfill_share, self.log, lateness)
         """What each request passes. It is here because its limits are the sink's, for all that send to it."""
         self.why_closed: str | None = "the sink has not been opened yet"
         """Why nothing can be sent; None once the sink has been opened."""
@@ -336,7 +330,6 @@ class SharedSink:
         self._place = place_of(self.sink)
 
     def is_as(self, settings: SinkConfig, backfill_share: float) -> bool:
-        """Whether a sink made from these would be the same."""
         return (self._settings, self._backfill_share) == (settings, backfill_share)
 
     def _build(self, settings: SinkConfig, given: Sink | None) -> Sink:
@@ -370,7 +363,6 @@ class SharedSink:
         self._opening = asyncio.create_task(self._keep_trying(attempt))
 
     def want(self, *, is_wanted: bool) -> None:
-        """Have the sink opened or closed in the background."""
         if self._closing is not None and not self._closing.done():
             return
         if is_wanted and self._opening is None:
@@ -419,6 +411,10 @@ class SharedSink:
         assert opening is not None
         await end([opening])
         self.why_closed = "the sink is closed"
+        await self._close_quietly()
+
+    async def _close_quietly(self) -> None:
+        """What an attempt has left open is closed before the next one, as the contract of sinks has it."""
         with suppress(Exception):  # logged; the next attempt to open shows whether it matters
             await self._close()
 
@@ -436,7 +432,13 @@ class SharedSink:
         other tubes continue.
         """
         tries = 0
-        while not await self._is_open_after(attempt or self._try_to_open()):
+        while True:
+            try:
+                if await (attempt or self._try_to_open()):
+                    break
+            except PytubeError as error:
+                await self._close_quietly()
+                self._note_closed(str(error))
             attempt = None
             tries += 1
             await asyncio.sleep(backoff(tries) * random.uniform(0.75, 1.25))  # noqa: S311 # spreads load only
@@ -444,20 +446,8 @@ class SharedSink:
         self.log.info("sink_opened")
         self.why_closed = None
 
-    async def _is_open_after(self, attempt: Awaitable[bool]) -> bool:
-        try:
-            return await attempt
-        except PytubeError as error:
-            await self._close_after_failure()
-            self._note_closed(str(error))
-            return False
-
     async def _try_to_open(self) -> bool:
-        """Make one attempt; whether it is open now.
-
-        Raises:
-            PytubeError: the sink can't be opened as configured.
-        """
+        """Make one attempt; whether it is open now."""
         began = time.time()
         try:
             async with asyncio.timeout(_LIMIT):
@@ -479,14 +469,9 @@ class SharedSink:
                 return True
             reason = f"{missing}, and there was one: restore it, or run `pytube backfill start {self._tube}`"
         self.refused_at = began
-        await self._close_after_failure()
+        await self._close_quietly()
         self._note_closed(reason)
         return False
-
-    async def _close_after_failure(self) -> None:
-        """What the attempt has left open is closed before the next one, as the contract of sinks has it."""
-        with suppress(Exception):  # logged; the next attempt to open shows whether it matters
-            await self._close()
 
     def _note_closed(self, reason: str) -> None:
         self.why_closed = reason

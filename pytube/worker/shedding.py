@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 from uuid import UUID
 
+from pytube.counts import say_count
 from pytube.errors import RECOVERABLE
 from pytube.events import LoadResumed, LoadShed
 from pytube.sources import queries
@@ -115,7 +116,6 @@ class TubeHealth:
     """How the partitions of one tube fare in this process, and the known state of its peers."""
 
     def __init__(self, instance: UUID) -> None:
-        """`instance`: this process."""
         self._instance = instance
         self._records: dict[int, _Record] = {}
         self._seen: dict[int, int] = {}
@@ -191,7 +191,7 @@ class TubeHealth:
         if complaint.verdict == "stuck" and well:
             return (
                 f"the sink has taken nothing of partition {complaint.partition} for "
-                f"{complaint.seconds:.0f} s, and takes documents of {_count(len(well), 'other worker')}"
+                f"{complaint.seconds:.0f} s, and takes documents of {say_count(len(well), 'other worker')}"
             )
         return None
 
@@ -204,14 +204,10 @@ class TubeHealth:
         return max(place.lag for place in led) < _CLEARLY_LESS * ours
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _peers(well: int, idle: int) -> str:
-    told = [f"{_count(well, 'other worker')} {'keeps' if well == 1 else 'keep'} up"] if well else []
+    told = [f"{say_count(well, 'other worker')} {'keeps' if well == 1 else 'keep'} up"] if well else []
     if idle:
-        told.append(f"{_count(idle, 'worker')} {'leads' if idle == 1 else 'lead'} nothing of the tube")
+        told.append(f"{say_count(idle, 'worker')} {'leads' if idle == 1 else 'lead'} nothing of the tube")
     return " and ".join(told)
 
 
@@ -236,7 +232,6 @@ class Absences:
         return self._last
 
     def end_if_due(self, now: float) -> bool:
-        """Whether the worker comes back now."""
         if self.until is None or now < self.until:
             return False
         self.until, self._back_at = None, now
@@ -331,7 +326,6 @@ class LoadShedder:
         return readings
 
     async def run(self) -> None:
-        """Watch until cancelled."""
         while True:
             await asyncio.sleep(self._cycle)
             try:

@@ -24,7 +24,7 @@ from pytube.turns import BackfillShare
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.control import Control
 from pytube.worker.delivery import Deliverer, Outcome
-from pytube.worker.metrics import Reading
+from pytube.worker.metrics import CLASSES, Reading, Samples, age
 from pytube.worker.pace import RoundPacer
 from pytube.worker.partition_worker import PartitionWorker
 
@@ -52,18 +52,17 @@ class TubeWorker(PartitionWorker[Pod]):
     _source: TubeSource
 
     def __init__(self, active_term: ActiveTerm, tube: Tube) -> None:
-        """Starts nothing."""
-        super().__init__(active_term, tube.database, tube.metrics, RoundPacer(tube.limits.latency))
+        super().__init__(active_term, tube.database, tube.metrics, RoundPacer(tube.settings.latency))
         self.machine = InFlight()
-        self._limits = tube.limits
+        self._settings = tube.settings
         self._gate = tube.gate
         self._emit = tube.emit
         self._source = TubeSource(tube.database.pool, active_term.term)
         self._traces = tube.tracing.partition(active_term.term)
         self._deliverer = Deliverer(active_term, tube, self._traces)
         self._control = Control(active_term, self._source, self.machine, tube)
-        self._share = BackfillShare(tube.limits.backfill_share)
-        self._retries = RetryQueue(tube.limits.attempts)
+        self._share = BackfillShare(tube.settings.backfill_share)
+        self._retries = RetryQueue(tube.settings.attempts)
         self._has_attended = False
         """Whether the last round did anything for control pods."""
         self._deliveries: dict[asyncio.Task[Outcome], Flight] = {}
@@ -84,7 +83,6 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- the round ------------------------------------------------------------------------
 
     async def _begin(self) -> bool:
-        """Load the attempts and back-offs of earlier terms."""
         now = time.monotonic()
         for key, (attempts, delay) in (await self._source.load_failed()).items():
             self._not_before[key] = now + delay
@@ -131,7 +129,6 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- marks and purges -----------------------------------------------------------------
 
     def _may_mark(self) -> bool:
-        """Whether there is room for more pods, and trust."""
         return self._room > 0 and self._active_term.is_trusted
 
     @property
@@ -142,13 +139,13 @@ class TubeWorker(PartitionWorker[Pod]):
         not keep back the documents that it would take.
         """
         held = max(self.machine.keys, self.machine.pods - self.machine.control)
-        return self._limits.keys_in_flight - held - self._reserved
+        return self._settings.keys_in_flight - held - self._reserved
 
     @property
     def _room_for_backfill(self) -> int:
         """Backfill may fill half of the room only: incremental pods are to be found, and to fly, at once."""
         waiting = self.machine.waiting(PodClass.BACKFILL)
-        return self._limits.keys_in_flight // 2 - waiting - self._reserved  # which may be backfill, too
+        return self._settings.keys_in_flight // 2 - waiting - self._reserved  # which may be backfill, too
 
     async def _begin_exchange(self) -> bool:
         return time.monotonic() >= self._pacer.next_at and await super()._begin_exchange()
@@ -158,7 +155,7 @@ class TubeWorker(PartitionWorker[Pod]):
         self._left_out = room_for_backfill <= 0
         if not self._left_out:
             room = min(room, room_for_backfill)
-        return max(1, min(self._limits.mark_limit, int(room / max(1.0, self._ids_per_pod))))
+        return max(1, min(self._settings.mark_limit, int(room / max(1.0, self._ids_per_pod))))
 
     async def _mark(self, limit: int, done: Sequence[int]) -> list[Pod]:
         settled = self._database.settled
@@ -179,7 +176,6 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- deliveries -----------------------------------------------------------------------
 
     async def _launch(self) -> bool:
-        """Begin deliveries while there is room for them; whether any was begun."""
         launched = False
         self._launched_at = time.monotonic()
         while self._active_term.is_trusted and (found := self._take_next()) is not None:
@@ -203,7 +199,7 @@ class TubeWorker(PartitionWorker[Pod]):
             return Outcome(flight)  # all of them were put off
         begun = time.monotonic()
         try:
-            parked = set() if self._limits.retry_on_touch else await self._source.still_parked(groups)
+            parked = set() if self._settings.retry_on_touch else await self._source.still_parked(groups)
         except DatabaseUnavailable as error:  # a read, which can be done again
             self._deliverer.source_breaker.fail(str(error), begun)
             return Outcome(flight, unsent=[keys_of(groups)])
@@ -227,13 +223,13 @@ class TubeWorker(PartitionWorker[Pod]):
             return False
         if not self._deliverer.may_read(len(self._deliveries) - self._deliverer.arrived):
             return False
-        if len(self._deliveries) + waiting >= self._limits.sends + _DELIVERIES_AHEAD:
+        if len(self._deliveries) + waiting >= self._settings.sink.sends + _DELIVERIES_AHEAD:
             return False
         if pod_class is not PodClass.BACKFILL:
             return True
         backfilling = sum(flight.pod_class is PodClass.BACKFILL for flight in self._deliveries.values())
         # One send at least is free for an incremental touch that comes now.
-        return backfilling < max(1, self._limits.sends - 1)
+        return backfilling < max(1, self._settings.sink.sends - 1)
 
     @property
     def _is_probing(self) -> bool:
@@ -288,7 +284,6 @@ class TubeWorker(PartitionWorker[Pod]):
         return min((moment for moment in moments if moment is not None), default=None)
 
     def _take_flight(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
-        """The next keys that were not sent yet."""
         # Retries that wait count, too: a sink that delays everything is not given ever more.
         waiting = self._retries.put_off // self._deliverer.size.keys
         incremental, backfill = (
@@ -324,7 +319,6 @@ class TubeWorker(PartitionWorker[Pod]):
         return {shard: ids for shard, ids in groups.items() if ids}
 
     async def _settle(self) -> bool:
-        """Handle the outcomes of finished deliveries; whether there were any. It raises their errors."""
         done = [task for task in self._deliveries if task.done()]
         for task in done:
             outcome = task.result()  # if it raises, `_end_sends` looks at this one and the others
@@ -424,7 +418,7 @@ class TubeWorker(PartitionWorker[Pod]):
         """Park these keys; they are done then, and not before. Or stop the tube: then they stay in it."""
         if not dead:
             return
-        if self._limits.stop_on_poison:
+        if self._settings.on_poison == "stop":
             await self._stop("poison", dead)
             return
         await fault(Point.BEFORE_PARK)
@@ -440,7 +434,7 @@ class TubeWorker(PartitionWorker[Pod]):
             for letter in dead
         ]
         try:
-            await self._source.park(items, self._limits.park_limit)
+            await self._source.park(items, self._settings.park_limit)
         except ParkLimitReached:
             await self._stop("park_limit", dead)
             return
@@ -457,7 +451,7 @@ class TubeWorker(PartitionWorker[Pod]):
         (shard, key), error = dead[0].key, dead[0].reason
         reason = f"key {shard}/{key} can't be delivered: {error}"
         if why == "park_limit":
-            reason = f"more than {self._limits.park_limit} keys would be parked; the last one: {reason}"
+            reason = f"more than {self._settings.park_limit} keys would be parked; the last one: {reason}"
         items = [FailedKey(*letter.key, letter.reason, letter.attempts) for letter in dead]
         is_news = await self._source.stop(why, reason, items)
         self._active_term.note_pause(f"{why}: {reason}", None, clock.now())
@@ -471,12 +465,10 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- the end --------------------------------------------------------------------------
 
     async def drain(self, limit: float) -> None:
-        """See `PartitionWorker.drain`."""
         await super().drain(limit)
         self._traces.close()
 
     async def abort(self, *, is_over: bool) -> None:
-        """See `PartitionWorker.abort`."""
         await super().abort(is_over=is_over)
         self._traces.close()
 
@@ -508,12 +500,10 @@ class TubeWorker(PartitionWorker[Pod]):
     # --- metrics --------------------------------------------------------------------------
 
     def read_metrics(self) -> MeterRead | None:
-        """The counts since the last reading; None if both are zero and nothing waits."""
         machine = self.machine
         return self.counters.read(self._where, machine.keys, machine.flying, machine.oldest)
 
     def read_load(self) -> Reading:
-        """How the partition fares, for the decision whether others should have it."""
         sink, source = self._deliverer.sink_breaker, self._deliverer.source_breaker
         now = time.monotonic()
         down_at = max(sink.closed_at, source.closed_at) if sink.is_closed and source.is_closed else now
@@ -529,18 +519,20 @@ class TubeWorker(PartitionWorker[Pod]):
 
     @property
     def sink_is_up(self) -> bool:
-        """Whether the sink takes documents of this partition, as far as is known."""
         return self._deliverer.sink_breaker.is_closed
 
-    @property
-    def source_is_up(self) -> bool:
-        """Whether rows of this partition can be read, as far as is known."""
-        return self._deliverer.source_breaker.is_closed
-
-    @property
-    def waits_for_lock(self) -> bool:
-        """Whether rows of this partition wait to be read, as another session has locked their table."""
-        return bool(self._deliverer.locked)
+    def gauges(self) -> Samples:
+        machine = self.machine
+        yield "sink_up", (), self.sink_is_up
+        yield "source_up", (), self._deliverer.source_breaker.is_closed
+        yield "table_locked", (), bool(self._deliverer.locked)
+        yield "partition_trusted", (), self._active_term.is_trusted
+        yield "keys_in_flight", (), machine.flying
+        for kind, label in CLASSES.items():
+            yield "lag_seconds", (label,), age(machine.oldest_of(kind))
+            yield "pods", (label,), machine.held(kind)
+            yield "keys_waiting", (label,), machine.waiting(kind)
+        yield "pods", ("control",), machine.control
 
 
 def _cancel(tasks: Iterable[asyncio.Task[Outcome]]) -> None:

@@ -18,11 +18,10 @@ from pytube.pipeline.limits import TokenBucket
 from pytube.pipeline.retry_queue import backoff
 from pytube.sinks import Sink
 from pytube.sources.terms import SharedShard, shared_shards
-from pytube.worker.exporter import View
 from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, kept_clusters, needed_clusters
 from pytube.worker.listener import HttpResponder, build_listener
-from pytube.worker.metrics import build_tracing
+from pytube.worker.metrics import View, build_tracing
 from pytube.worker.reload import Changes, Choice, Load, Reloader, Replacement, keeping, refuse_process_keys
 from pytube.worker.services import Process, run_until_signal
 from pytube.worker.shared_sink import SharedSink
@@ -92,7 +91,7 @@ class Worker:
         )
         self._process.refusals.note(self._refused)
         self._services = self._process.services
-        self._sinks = {name: self._choice.build_sink(config, name) for name in tubes}
+        self._sinks = self._choice.build_sinks(config, tubes, {})
         self._opening: list[SharedSink] = []
         """Sinks that are to take the place of others."""
         self._changing = asyncio.Lock()

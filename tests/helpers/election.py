@@ -14,9 +14,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from pytube.config.names import leader_name
 from pytube.election import Claim, Election
 from pytube.election.base import Ended
-from pytube.election.neli import NeliElection, NeliSettings, leader_name
+from pytube.election.member import NeliSettings
+from pytube.election.neli import NeliElection
 from pytube.errors import BrokerUnavailable, NotLeader
 from tests.helpers.waiting import wait_until_async
 
@@ -79,11 +81,15 @@ class Holder:
     async def stop(self) -> None:
         await self.election.stop()
         if self._reader is not None:
-            await self._reader
+            self._reader.cancel()
         await asyncio.gather(*self._tasks)
 
     async def _read(self) -> None:
-        async for claim in self.election.claims():
+        while True:
+            claim = await self.election.claims.get()
+            if claim.withdrawn is not None:
+                claim.handed_over()
+                continue
             task = asyncio.create_task(self._hold(claim))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

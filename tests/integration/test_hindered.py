@@ -17,7 +17,7 @@ from pytube.config import load
 from pytube.embedded.kafka_real import RealKafka
 from pytube.events import Event, SourceDown, TableLocked, TableUnlocked
 from pytube.model import OK, Batch, Result
-from pytube.worker import Worker, active_term, lateness
+from pytube.worker import Worker, active_term, services
 from tests.helpers.cli import run
 from tests.helpers.outbox import OUTBOX, configured, create_topic, running, stash, topics, until_waiting
 from tests.helpers.waiting import wait_until_async
@@ -146,7 +146,7 @@ async def test_a_worker_that_is_late_does_not_blame_the_sink(
     config: Path, conn: Conn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sink answers at once, and the process is late to hear it, for as long as makes a sink slow."""
-    monkeypatch.setattr(lateness, "_WINDOW", 3.0)
+    monkeypatch.setattr(services, "_WINDOW", 3.0)
     monkeypatch.setattr(f"{__name__}.standstill", 1.5)
     worker = Worker(load(config))
     await worker.start()

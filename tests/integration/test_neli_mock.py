@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pytube.election.neli.claim import NeliClaim
+from pytube.election.neli import NeliClaim
 from pytube.errors import ClaimLost
 from tests.helpers.election import fresh_tube, holding, neli, until_shared
 from tests.helpers.waiting import wait_until_async

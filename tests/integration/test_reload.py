@@ -31,7 +31,6 @@ from pytube.events import (
 from pytube.model import OK, Batch, Id, Result
 from pytube.worker import Worker
 from pytube.worker import reload as reload_module
-from pytube.worker.queues import Tube
 from pytube.worker.reload import Changes, Reloader
 from tests.helpers.capture import let_writers_notify, open_session
 from tests.helpers.cli import run, start
@@ -185,7 +184,7 @@ async def test_only_what_has_changed_begins_again(
         await one.delivers("b", 1, taken)
         before = one.leaders("a")
         (elections,) = [host._elections for host in one.worker._hosts]
-        joined = {name: election for name, (election, _) in elections._joined.items()}
+        joined = dict(elections._joined)
         await one.take_up(tube("a"), tube("b", "elsewhere"))
         await one.delivers("b", 2, other)
         await one.delivers("a", 2, taken)
@@ -194,7 +193,7 @@ async def test_only_what_has_changed_begins_again(
         assert one.of(LeaderRevoked, "a") == 0
         await wait_until_async(lambda: one.of(LeaderAcquired, "b") == 4, what="its terms began again")
         assert one.of(LeaderRevoked, "b") == 2
-        assert joined == {name: election for name, (election, _) in elections._joined.items()}
+        assert joined == dict(elections._joined)
         assert one.events.count(ConfigTakenUp((), ("b",), ())) == 1
 
         await one.take_up(tube("a"), tube("c"))
@@ -354,7 +353,7 @@ async def test_counters_go_on(dsn: str, conn: Conn) -> None:
         await one.take_up(tube("a", "elsewhere"))
         await one.delivers("a", 2, other)
         (host,) = one.worker._hosts
-        counters = host.of_kind(Tube)["a"].metrics.partitions.values()
+        counters = host.tubes()["a"].metrics.partitions.values()
         await wait_until_async(
             lambda: sum(sum(one.documents) for one in counters) == 2, what="both are counted"
         )

@@ -18,7 +18,8 @@ from pytube.errors import ConfigError
 from pytube.events import CopyDiffers, Event
 from pytube.health.doctor import examine
 from pytube.verify import verify
-from pytube.worker import Worker, copies
+from pytube.worker import Worker
+from pytube.worker import upkeep as copies
 from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing

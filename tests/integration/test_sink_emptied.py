@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from pytube.events import SinkEmptied
-from pytube.worker import copies
+from pytube.worker import upkeep as copies
 from tests.helpers.emptied import check_remedy, make_source, rows_of, serving
 from tests.helpers.redis_server import RedisServer
 from tests.helpers.waiting import wait_until_async

@@ -17,7 +17,6 @@ from pytube.events import Event, SinkDown
 from pytube.model import OK, Key, Stale, Token
 from pytube.testing import batch
 from pytube.worker import Worker
-from pytube.worker.queues import Tube
 from tests.helpers.database import server_folder
 from tests.helpers.frozen import frozen
 from tests.helpers.opensearch import Index, an_index, opened
@@ -156,7 +155,7 @@ async def test_a_worker_waits_for_the_copies_that_are_asked_for(
 
 def sent_again(worker: Worker) -> int:
     """Documents, by the worker's own count."""
-    counted = worker._hosts[0].of_kind(Tube)["items"].metrics.partitions
+    counted = worker._hosts[0].tubes()["items"].metrics.partitions
     return sum(sum(one.retries) for one in counted.values())
 
 

@@ -13,7 +13,7 @@ from pytube.embedded.search_server import SearchServer
 from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK
 from pytube.testing import batch
-from pytube.worker import copies
+from pytube.worker import upkeep as copies
 from tests.helpers.emptied import SAID, check_remedy, make_source, rows_of, serving
 from tests.helpers.opensearch import SMALL, Index, an_index, opened, request
 from tests.helpers.waiting import wait_until_async

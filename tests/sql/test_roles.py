@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from pytube.sources import rights
+from pytube.sources import queries
 from tests.helpers.capture import (
     TABLE,
     Conn,
@@ -196,8 +196,8 @@ def test_whose_rights_a_function_has_and_where_it_looks_names_up(db: Conn) -> No
 
 
 def test_a_worker_needs_no_more_than_its_role() -> None:
-    assert {name for name in rights.FUNCTIONS if WORKER not in FUNCTIONS[name]} == set()
-    assert {name for name in rights.TABLES if WORKER not in READS[name]} == set()
+    assert {name for name in queries.FUNCTIONS if WORKER not in FUNCTIONS[name]} == set()
+    assert {name for name in queries.TABLES if WORKER not in READS[name]} == set()
 
 
 @pytest.mark.usefixtures("db")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from uuid import UUID, uuid4
 
+from pytube.config import TubeConfig
 from pytube.db.locks import LockListener
 from pytube.db.session import Queries
 from pytube.election import Claim
@@ -33,7 +34,7 @@ from pytube.sources.terms import Candidate
 from pytube.transforms import Transforms
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.metrics import Tracing, TubeMetrics
-from pytube.worker.queues import FailingTerms, Limits, Tube
+from pytube.worker.queues import FailingTerms, TermLimits, Tube
 from pytube.worker.shared_sink import SinkGate
 from pytube.worker.tube_worker import TubeWorker
 
@@ -294,7 +295,7 @@ def gate_of(
 class FakeServedTube:
     """As much of a `Tube` as a partition's worker and a leadership ask for."""
 
-    limits: Limits
+    settings: TubeConfig
     sink: Sink
     enricher: FakeEnricher
     database: FakeDatabase
@@ -310,9 +311,12 @@ class FakeServedTube:
     why_closed: str | None = None
     tracing: Tracing = field(default_factory=Tracing)
     failing: dict[int, FailingTerms] = field(default_factory=dict)
+    limits: TermLimits = field(init=False)
 
     def __post_init__(self) -> None:
-        self.gate = gate_of(documents=self.limits.batch_documents, timeout=self.limits.request_timeout)
+        sink = self.settings.sink
+        self.limits = TermLimits(1000.0, 10.0, sink.request_timeout)
+        self.gate = gate_of(documents=sink.batch_documents, timeout=sink.request_timeout)
 
     def consume(self, active_term: ActiveTerm) -> TubeWorker:
         return TubeWorker(active_term, cast("Tube", self))

@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 from pytube import clock
+from pytube.config import OutboxConfig
 from pytube.db.session import Queries
 from pytube.errors import BrokerUnavailable, Fenced
 from pytube.events import Event
@@ -23,7 +24,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.kafka import KafkaCluster
 from pytube.worker.metrics import TubeMetrics
 from pytube.worker.outbox_worker import OutboxWorker
-from pytube.worker.queues import Outbox, OutboxLimits
+from pytube.worker.queues import Outbox
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase
 
@@ -31,14 +32,8 @@ E = TypeVar("E", bound=Event)
 POISON = Failure(Fault.POISON, "too large")
 UNSENT = Failure(Fault.UNSENT, "it was not sent")
 UNANSWERED = Failure(Fault.UNANSWERED, "no broker")
-LIMITS = OutboxLimits(
-    in_flight=1000,
-    in_flight_bytes=1_000_000,
-    mark_limit=100,
-    receive_deadline=1000.0,
-    drain_limit=10.0,
-    request_timeout=0.01,
-    holds_keys=False,
+SETTINGS = OutboxConfig(in_flight=1000, in_flight_bytes=1_000_000, mark_limit=100).model_copy(
+    update={"message_timeout": -0.99}  # so that nothing is waited for
 )
 
 
@@ -239,12 +234,12 @@ class FakeKafka:
 class Rig:
     """As much of an `Outbox` as its worker asks for, and the worker. To be made within an event loop."""
 
-    def __init__(self, rules: Rules | None = None, *, needs_poll: bool = True, **limits: Any) -> None:
+    def __init__(self, rules: Rules | None = None, *, needs_poll: bool = True, **settings: Any) -> None:
         self.table = FakeTable()
         self.kafka = FakeKafka(needs_poll=needs_poll)
         self.events: list[Event] = []
         self.candidate = Candidate(uuid4(), "tester", "lease", 15.0, 15.0)
-        self.limits = replace(LIMITS, **limits)
+        self.settings = SETTINGS.model_copy(update=settings)
         self.rules = rules or Rules(window=10, chunk=10)
         self.metrics = TubeMetrics()
         self.cluster: KafkaCluster | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import TypeVar, cast
 
 from pytube import clock
+from pytube.config import SinkConfig, TubeConfig
 from pytube.events import Event
 from pytube.sources.settled import Settled
 from pytube.sources.terms import Term
@@ -17,7 +17,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.delivery import Deliverer
 from pytube.worker.metrics import Tracing
 from pytube.worker.pace import Poller
-from pytube.worker.queues import Limits, Tube
+from pytube.worker.queues import TermLimits, Tube
 from pytube.worker.shared_sink import SinkGate
 from pytube.worker.tube_worker import TubeWorker
 from tests.helpers.waiting import wait_until_async
@@ -25,23 +25,14 @@ from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTu
 
 E = TypeVar("E", bound=Event)
 
-LIMITS = Limits(
-    receive_deadline=1000.0,
-    drain_limit=10.0,
-    request_timeout=10.0,
-    batch_documents=100,
-    batch_bytes=1_000_000,
-    sends=4,
+LIMITS = TermLimits(receive_deadline=1000.0, drain_limit=10.0, request_timeout=10.0)
+SETTINGS = TubeConfig(
+    sink=SinkConfig(type="memory", batch_documents=100, batch_bytes=1_000_000),
     keys_in_flight=100_000,
     mark_limit=100,
     latency=0.0,
     attempts=2,
-    backfill_share=0.2,
-    sweep_backlog=4000,
-    stop_on_poison=False,
     park_limit=None,
-    park_documents=False,
-    retry_on_touch=True,
 )
 
 
@@ -54,18 +45,22 @@ class Rig:
         tracing: Tracing | None = None,
         gate: SinkGate | None = None,
         /,
-        **limits: float,
+        **settings: object,
     ) -> None:
-        """`gate`: one that partitions share; `limits` replace those of `LIMITS`."""
+        """`gate`: one that partitions share; `settings` replace those of `SETTINGS`, and of its sink."""
         self.tube = FakeTube()
         self.session = FakeSession(self.tube)
         self.enricher = FakeEnricher()
         self.sink = sink or MemorySink()
         self.claim = FakeClaim()
         self.events: list[Event] = []
-        self.limits = replace(LIMITS, **limits)  # type: ignore[arg-type] # counts are given as int
+        of_sink = {name: settings.pop(name) for name in SinkConfig.model_fields.keys() & settings.keys()}
+        sink_settings = SETTINGS.sink.model_copy(update=of_sink)
+        self.settings = SETTINGS.model_copy(update={**settings, "sink": sink_settings})
         self.database = FakeDatabase(self.session, Settled(self.session))
-        self.served = FakeServedTube(self.limits, self.sink, self.enricher, self.database, self.events.append)
+        self.served = FakeServedTube(
+            self.settings, self.sink, self.enricher, self.database, self.events.append
+        )
         self.served.tracing = tracing or Tracing()
         if gate is not None:
             self.served.gate = gate
@@ -74,7 +69,7 @@ class Rig:
         self.active_term = ActiveTerm(
             self.term,
             self.claim,
-            deadline=self.limits.receive_deadline,
+            deadline=LIMITS.receive_deadline,
             sent_at=clock.now(),
             emit=self.events.append,
         )

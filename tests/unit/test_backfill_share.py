@@ -15,7 +15,7 @@ from pytube.enrich import Read
 from pytube.model import Id, PodClass
 from pytube.testing.memory import Faults, MemorySink
 from tests.unit.fakes import FakeEnricher, gate_of
-from tests.unit.rig import LIMITS, Rig
+from tests.unit.rig import SETTINGS, Rig
 from tests.unit.test_session_pool import FakePooled
 from tests.unit.virtual_time import run_in_virtual_time
 
@@ -109,7 +109,7 @@ class Machine:
 def test_a_backfill_goes_on_beside_live_changes_that_always_wait(machine: Machine) -> None:
     alone, _ = machine.backfill(beside_live=False)
     beside, waiting = machine.backfill(beside_live=True)
-    assert beside <= alone / LIMITS.backfill_share + 5
+    assert beside <= alone / SETTINGS.backfill_share + 5
     assert waiting <= 5 * machine.partitions / _EVERY, "live changes are read within some seconds"
 
 

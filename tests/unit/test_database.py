@@ -24,7 +24,7 @@ from pytube.sources.terms import Term
 from pytube.sources.wakeup import Heard, PodsArrived
 from pytube.worker import database as module
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.database import Database
+from pytube.worker.database import Database, Turns
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeSession, FakeTube
@@ -124,11 +124,15 @@ class Renewal:
 
 
 def make_database(
-    told: list[Event] | None = None, *, receive_deadline: float = 3600.0, tubes: Sequence[str] = ("t",)
+    told: list[Event] | None = None,
+    *,
+    receive_deadline: float = 3600.0,
+    tubes: Sequence[str] = ("t",),
+    turns: Turns | None = None,
 ) -> Database:
     postgres = PostgresConfig.model_validate({"dsn": "host=nowhere"})
     emit = (lambda _: None) if told is None else told.append
-    return Database(postgres, tubes, receive_deadline=receive_deadline, emit=emit)
+    return Database(postgres, tubes, receive_deadline=receive_deadline, emit=emit, turns=turns)
 
 
 def term_of(partition: int, tube: str = "t") -> ActiveTerm:
@@ -588,7 +592,8 @@ async def test_eight_sessions_are_opened_with_a_server_at_the_same_time_and_rene
         return await unhindered(dsn, schema, name, **options)
 
     monkeypatch.setattr(Session, "open", open_session)
-    databases = [make_database() for _ in range(10)]
+    turns: Turns = {}
+    databases = [make_database(turns=turns) for _ in range(10)]
     opening = [asyncio.create_task(one.open_session("filling")) for one in databases]
     await wait_until_async(lambda: len(asked) == 8, what="eight are asked for")
     session = await databases[9].open_session("renewals")

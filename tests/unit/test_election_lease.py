@@ -185,13 +185,12 @@ async def test_a_refused_claim_comes_again(leases: Leases) -> None:
     leases.partitions = 1
     election = leases.election()
     await election.start()
-    claims = election.claims()
-    first = await anext(claims)
+    first = await election.claims.get()
     await first.prove()
     first.handed_over()
     with pytest.raises(ClaimLost):
         await first.prove()
-    second = await anext(claims)
+    second = await election.claims.get()
     assert second is not first
     assert second.partition == 0
     second.handed_over()
@@ -203,12 +202,11 @@ async def test_a_claim_that_ended_for_another_configuration_comes_again_at_the_n
     leases.partitions = 1
     election = leases.election()
     await election.start()
-    claims = election.claims()
-    first = await anext(claims)
+    first = await election.claims.get()
     first.withdraw(REPLACED)
     first.handed_over()
     ticks = leases.ticks
-    second = await anext(claims)
+    second = await election.claims.get()
     assert (second.partition, leases.ticks - ticks) == (0, 1)
     second.handed_over()
 
@@ -217,7 +215,7 @@ async def test_stop_does_not_wait_beyond_the_drain_limit(leases: Leases) -> None
     leases.partitions = 1
     election = leases.election(drain_limit=0.05)
     await election.start()
-    claim = await anext(election.claims())
+    claim = await election.claims.get()
     await election.stop()
     assert isinstance(claim.withdrawn, Ended)
     leases.holders.clear()
@@ -271,9 +269,8 @@ class ManyTubes:
         """Each process ticks once, and its worker acts upon what it claims and gives back."""
         for number, election in enumerate(self.elections):
             election._apply(await election._take_part())
-            while not election._offered.empty():
-                claim = election._offered.get_nowait()
-                assert claim is not None
+            while not election.claims.empty():
+                claim = election.claims.get_nowait()
                 assert claim.withdrawn is None
                 where = claim.tube, claim.partition
                 assert where not in self.held, "what another process holds was claimed"
@@ -337,7 +334,7 @@ async def test_claims_of_all_tubes_are_revoked_and_waited_for_at_the_end() -> No
     many = ManyTubes(1, {"a": 2, "b": 1})
     (election,) = many.elections
     await election.start()
-    claims = [await anext(election.claims()) for _ in range(3)]
+    claims = [await election.claims.get() for _ in range(3)]
     assert sorted((claim.tube, claim.partition) for claim in claims) == [("a", 0), ("a", 1), ("b", 0)]
     stopping = asyncio.create_task(election.stop())
     await wait_until_async(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -26,18 +25,16 @@ from tests.unit.fakes import FakeClaim
 class FakeElection:
     """Grants one claim; two processes share its queue."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, claims: asyncio.Queue[Claim]) -> None:
         self.name = name
+        self.claims = claims
         self.is_down = False
         self.stopped = asyncio.Event()
 
     async def start(self) -> None:
         if self.is_down:
             raise BrokerUnavailable("the fake broker is down")
-
-    async def claims(self) -> AsyncIterator[Claim]:
-        yield FakeClaim(self.name)
-        await self.stopped.wait()
+        self.claims.put_nowait(FakeClaim(self.name))
 
     async def stop(self, why: object = None) -> None:  # noqa: ARG002 # the contract's
         self.stopped.set()
@@ -54,7 +51,7 @@ class Scene:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
         self.made: list[FakeElection] = []
         self._claims: list[str] = []
-        monkeypatch.setattr(Elections, "_make", lambda _, name: self._make(name))
+        monkeypatch.setattr(Elections, "_make", lambda of, name: self._make(name, of.claims))
         queues = dict.fromkeys(("t", "u"), cast("Queue", None))
         database = Database(config.postgres, [], receive_deadline=1.0, emit=lambda _: None)
         process = Process(lambda _: None, Tracing(), Room(None), TokenBucket(2.0), [])
@@ -74,8 +71,8 @@ class Scene:
             self._claims.append(self.elections.claims.get_nowait().tube)
         return self._claims
 
-    def _make(self, name: str) -> FakeElection:
-        self.made.append(FakeElection(name))
+    def _make(self, name: str, claims: asyncio.Queue[Claim]) -> FakeElection:
+        self.made.append(FakeElection(name, claims))
         return self.made[-1]
 
 
@@ -142,6 +139,18 @@ async def test_a_take_over_of_many_partitions_is_gradual(monkeypatch: pytest.Mon
     over = FakeClaim()
     over.end_now()
     await asyncio.wait_for(elections._wait_for_turn(over), 0.4)
+
+
+async def test_a_claim_that_is_withdrawn_before_its_turn_begins_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    elections = Scene(monkeypatch, configured(None)).elections
+    first, second = FakeClaim("t"), FakeClaim("u")
+    for claim in (first, second):
+        elections.claims.put_nowait(claim)
+    first.revoke()
+    assert await elections.next_claim() is second
+    assert first.is_handed_over
 
 
 async def test_who_shares_a_queue_is_known_while_its_election_is_joined(

@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 
-from pytube.config import SinkConfig, TubeConfig, WorkerConfig
+from pytube.config import SinkConfig
 from pytube.errors import SinkUnavailable
 from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import limits, retry_queue
 from pytube.pipeline.limits import CongestionControl
 from pytube.testing.memory import MemorySink
-from pytube.worker.queues import Limits
-from pytube.worker.shared_sink import SinkGate
+from pytube.worker.shared_sink import SinkGate, batch_documents
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import RecordingLogger, gate_of
 from tests.unit.rig import Rig
@@ -235,8 +234,7 @@ async def test_a_limited_partition_holds_no_more_than_it_may() -> None:
 
 @pytest.mark.parametrize(("rate", "documents"), [(None, 500), (2000.0, 500), (100.0, 100), (0.5, 1)])
 def test_a_batch_is_no_larger_than_a_second_s_worth(rate: float | None, documents: int) -> None:
-    tube = TubeConfig(sink=SinkConfig(type="jsonl", rate=rate))
-    assert Limits.of(tube, WorkerConfig()).batch_documents == documents
+    assert batch_documents(SinkConfig(type="jsonl", rate=rate)) == documents
 
 
 @pytest.mark.parametrize(
@@ -244,8 +242,7 @@ def test_a_batch_is_no_larger_than_a_second_s_worth(rate: float | None, document
     [({"parts": 8}, 62), ({"parts": ["a", "b"], "rate": 100.0}, 50), ({"parts": 1000}, 1)],
 )
 def test_the_limits_of_a_sink_count_parts(sink: dict[str, Any], documents: int) -> None:
-    tube = TubeConfig(sink=SinkConfig(type="jsonl", **sink))
-    assert Limits.of(tube, WorkerConfig()).batch_documents == documents
+    assert batch_documents(SinkConfig(type="jsonl", **sink)) == documents
 
 
 async def test_the_rate_of_a_sink_counts_parts() -> None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import cast
 
 import pytest
 from prometheus_client import Metric
@@ -15,8 +14,8 @@ from pytube.config import parse, split_address
 from pytube.errors import ConfigError, UsageError
 from pytube.logs import Logger
 from pytube.worker import listener
-from pytube.worker.exporter import WorkerCollector
 from pytube.worker.listener import Answer, HttpResponder, Maker
+from pytube.worker.metrics import View
 from tests.helpers.http import exchange, get
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
@@ -147,12 +146,12 @@ async def test_scrapes_take_a_bounded_part_of_the_time(monkeypatch: pytest.Monke
     """An answer is repeated until a hundred times the time that it took has passed."""
     made: list[int] = []
 
-    class Collector:
-        def collect(self) -> list[Metric]:
-            made.append(1)
-            return [Metric("pytube_x", "x", "gauge")]
+    def collect(_: View) -> list[Metric]:
+        made.append(1)
+        return [Metric("pytube_x", "x", "gauge")]
 
-    scrapes = listener._Scrapes(cast("WorkerCollector", Collector()))
+    monkeypatch.setattr(listener, "collect", collect)
+    scrapes = listener._Scrapes(View([], {}, lambda: True))
     monkeypatch.setattr(listener, "_MOST_TIME", 1e-12)
     for _ in range(3):
         assert b"pytube_x" in (await scrapes.answer()).body

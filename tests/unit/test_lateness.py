@@ -14,7 +14,7 @@ from pytube.model import Batch, Result
 from pytube.pipeline.limits import CongestionControl, Sent
 from pytube.testing.memory import MemorySink
 from pytube.worker import shared_sink
-from pytube.worker.lateness import Lateness
+from pytube.worker.services import Lateness
 from pytube.worker.shared_sink import SinkGate
 from tests.helpers.logs import capture_logs
 from tests.unit.rig import Rig
@@ -77,8 +77,8 @@ async def test_a_sink_that_never_answers_is_to_blame_after_a_minute_however_late
     now = 1000.0
     monkeypatch.setattr(shared_sink, "time", SimpleNamespace(monotonic=lambda: now))
     control = CongestionControl(documents=500, requests=None, first=10, timeout=10.0)
-    gate = SinkGate(control, rate=None, backfill_share=0.2)
-    gate._own_lateness = late = AlwaysLate()
+    late = AlwaysLate()
+    gate = SinkGate(control, rate=None, backfill_share=0.2, lateness=late)
 
     def sent() -> Sent:
         return Sent(now - 10.0, 1, 1, late.total(now - 10.0))

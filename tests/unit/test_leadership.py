@@ -36,7 +36,7 @@ from pytube.worker.tube_worker import TubeWorker
 from tests.helpers import armed
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim, FakeDatabase, FakeEnricher, FakeServedTube, FakeSession, FakeTube
-from tests.unit.rig import LIMITS
+from tests.unit.rig import LIMITS, SETTINGS
 
 
 class Steps(FakeClaim):
@@ -65,7 +65,9 @@ class Steps(FakeClaim):
         """The reason, and how many terms have failed alike, each time that the database was told."""
         self.pool = FakeSession(FakeTube())
         self.database = FakeDatabase(self.pool)
-        self.served = FakeServedTube(LIMITS, MemorySink(), FakeEnricher(), self.database, self.events.append)
+        self.served = FakeServedTube(
+            SETTINGS, MemorySink(), FakeEnricher(), self.database, self.events.append
+        )
         self.leadership = self.another(self)
 
     def another(self, claim: FakeClaim) -> Leadership:

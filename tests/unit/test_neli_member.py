@@ -10,15 +10,14 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from pytube.election import neli as module
 from pytube.election.base import Ended
-from pytube.election.neli import NeliElection
-from pytube.election.neli import election as module
-from pytube.election.neli.claim import ClaimBoard, NeliClaim
-from pytube.election.neli.member import Member, NeliSettings
+from pytube.election.member import Member, NeliSettings
+from pytube.election.neli import ClaimBoard, NeliClaim, NeliElection
 from pytube.errors import Rebalancing
 from pytube.kafka.clients import Clients
 from pytube.logs import Logger
-from tests.helpers.waiting import wait_until, wait_until_async
+from tests.helpers.waiting import wait_until_async
 
 
 class Client:
@@ -70,18 +69,17 @@ def member_of(clients: OneConsumer, board: ClaimBoard) -> Member:
     return Member(SETTINGS, cast("Clients", clients), board, Logger("test"))
 
 
-def test_a_wall_clock_that_is_set_back_does_not_hold_it_up() -> None:
+async def test_a_wall_clock_that_is_set_back_does_not_hold_it_up() -> None:
     clients = OneConsumer()
-    member = member_of(clients, ClaimBoard(cast("Any", None), cast("Any", None), 1.0))
+    member = member_of(clients, ClaimBoard(cast("Any", None), cast("Any", None)))
     member.start()
-    wait_until(lambda: clients.reader.polls > 3, what="it goes on")
+    await wait_until_async(lambda: clients.reader.polls > 3, what="it goes on")
     assert member.stop(5)
     assert clients.reader.is_closed
 
 
 async def test_a_proof_that_is_asked_for_while_claims_are_handed_over_does_not_hold_them_up() -> None:
     """The coordinator may be away, and a commit that waits for it would keep all other partitions here."""
-    loop = asyncio.get_running_loop()
     clients, claims = OneConsumer(), list[NeliClaim]()
     answers: dict[int, Future[None]] = {}
 
@@ -89,10 +87,7 @@ async def test_a_proof_that_is_asked_for_while_claims_are_handed_over_does_not_h
         answers[slot] = member.ask(slot)
         await asyncio.wrap_future(answers[slot])
 
-    def make(tube: str, partition: int, slot: int) -> NeliClaim:
-        return NeliClaim(tube, partition, slot, loop=loop, ask=ask)
-
-    board = ClaimBoard(make, claims.append, 1.0)
+    board = ClaimBoard(ask, claims.append)
     board.serve({("t", 0): 0, ("t", 1): 1})
     board.assign([0, 1])
     member = member_of(clients, board)
@@ -128,7 +123,7 @@ async def test_a_leader_topic_that_was_deleted_is_made_again(monkeypatch: pytest
     monkeypatch.setattr(module, "_CARE", 0.001)
     monkeypatch.setattr(module, "_TOPIC_PAUSE", 0.0)
     election = NeliElection("t", lambda: {"t": 4}, SETTINGS)
-    board = ClaimBoard(cast("Any", None), cast("Any", None), 1.0)
+    board = ClaimBoard(cast("Any", None), cast("Any", None))
     member = election._member = member_of(OneConsumer(), board)
     widths: list[int] = []
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from pytube import clock
 from pytube.election.base import Ended, Revoked
-from pytube.election.neli.claim import ClaimBoard, NeliClaim
-from pytube.election.neli.election import slot_of
+from pytube.election.neli import ClaimBoard, NeliClaim, slot_of
 from pytube.errors import ClaimLost
 
 
@@ -19,14 +16,11 @@ class Board:
     def __init__(self, *tubes: str) -> None:
         self.offered: list[NeliClaim] = []
         self.asked: list[int] = []
-        self.board = ClaimBoard(self._make, self.offered.append, 1.0)
+        self.board = ClaimBoard(self._ask, self.offered.append)
         self.serve(*tubes)
 
     def serve(self, *tubes: str) -> None:
         self.board.serve({(tube, 0): 0 for tube in tubes})
-
-    def _make(self, tube: str, partition: int, slot: int) -> NeliClaim:
-        return NeliClaim(tube, partition, slot, loop=asyncio.get_running_loop(), ask=self._ask)
 
     async def _ask(self, slot: int) -> None:
         self.asked.append(slot)

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from prometheus_client.core import GaugeMetricFamily
 
 from pytube.config import parse
 from pytube.errors import BrokerUnavailable, ConfigError, Fenced
@@ -19,8 +18,8 @@ from pytube.outbox.inflight import Rules
 from pytube.outbox.records import Failure, Fault, Record, Sent
 from pytube.worker import outbox_worker, pace
 from pytube.worker.database import Database
-from pytube.worker.exporter import OF_OUTBOXES, _families, _of_worker
 from pytube.worker.kafka import KafkaCluster
+from pytube.worker.metrics import METRICS
 from pytube.worker.queues import Outbox
 from tests.docs.pages import BY_NAME, table_rows
 from tests.docs.rule_tests import fed, shape
@@ -269,7 +268,7 @@ async def test_records_that_are_parked_together_are_told_of_together() -> None:
 
 
 async def test_a_key_that_an_operator_frees_goes_on_in_order() -> None:
-    rig = Rig(Rules(window=10, hold=True), holds_keys=True)
+    rig = Rig(Rules(window=10, hold=True))
     ids = rig.table.stash(*"aa")
     rig.kafka.failing[ids[0]] = POISON
     async with rig.running():
@@ -375,12 +374,13 @@ async def test_its_metrics_are_those_on_the_page() -> None:
     rig.kafka.paused = True
     async with rig.running():
         await rig.until(lambda: rig.kafka.under_way, "it is sent")
-        values = [one for one in _of_worker(("orders", "0"), rig.worker) if one[0] in OF_OUTBOXES]
-        families = _families(GaugeMetricFamily, OF_OUTBOXES)
-        of_host = _families(GaugeMetricFamily, OF_OUTBOXES, ("host",))
-        for name, labels, value in values:
-            families[name].add_metric(labels, value)
-            of_host[name].add_metric(("one", *labels), value)
+        of_outboxes = {one.name: one for one in METRICS if one.of == "outbox"}
+        families = {name: one.family() for name, one in of_outboxes.items()}
+        of_host = {name: one.family(("host",)) for name, one in of_outboxes.items()}
+        for name, labels, value in rig.worker.gauges():
+            if name in of_outboxes:
+                families[name].add_metric(("orders", "0", *labels), value)
+                of_host[name].add_metric(("one", "orders", "0", *labels), value)
         named = {shape(sample.name, sample.labels) for one in of_host.values() for sample in one.samples}
     fed_in = {one for one in fed(of_hosts=True) if one[0].startswith("pytube_outbox_")}
     assert fed_in - named == set(), "the tests of the alerts feed in what is not printed"

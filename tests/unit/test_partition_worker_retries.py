@@ -70,7 +70,7 @@ async def test_a_batch_that_fails_is_sent_in_parts_and_the_poison_parked_alone()
         await rig.until_empty()
     assert list(parked(rig)) == [5]
     assert "fails on (0, 5)" in parked(rig)[5]
-    assert rig.tube.parked[0, 5]["attempts"] == rig.limits.attempts
+    assert rig.tube.parked[0, 5]["attempts"] == rig.settings.attempts
     assert held(rig) == [key for key in range(16) if key != 5]
     assert rig.emitted(SinkDown) == [], "a poison document is no outage"
 
@@ -103,7 +103,7 @@ async def test_a_document_that_is_put_off_is_read_and_sent_again() -> None:
     rig.sink.faults = Faults(retry={(0, 1): 0.0})
     async with rig.running():
         rig.insert(1, 2)
-        await rig.until("it is sent again", lambda: rig.sink.sends > rig.limits.attempts + 2)
+        await rig.until("it is sent again", lambda: rig.sink.sends > rig.settings.attempts + 2)
         assert held(rig) == [2]
         rig.sink.faults = Faults()
         await rig.until_empty()
@@ -173,7 +173,7 @@ async def test_a_sink_that_is_down_is_waited_for_and_nothing_is_parked() -> None
         rig.sink.faults = Faults(down=True)
         for key in range(10):
             rig.insert(key)
-        await rig.until("the sink is probed", lambda: rig.sink.sends > rig.limits.attempts + 3)
+        await rig.until("the sink is probed", lambda: rig.sink.sends > rig.settings.attempts + 3)
         rig.sink.faults = Faults()
         await rig.until_empty()
     assert (len(rig.emitted(SinkDown)), len(rig.emitted(SinkUp))) == (1, 1)
@@ -319,7 +319,7 @@ async def test_a_document_that_only_the_sink_times_out_on_is_parked_in_the_end()
         rig.insert(1, 2, 3, 4)
         await rig.until_empty()
     assert parked(rig) == {3: "no answer"}
-    assert rig.tube.parked[0, 3]["attempts"] == rig.limits.attempts
+    assert rig.tube.parked[0, 3]["attempts"] == rig.settings.attempts
     assert [key for key in held(rig) if key < 100] == [1, 2, 4]
     assert rig.emitted(SinkDown) == []
 
@@ -370,7 +370,7 @@ async def test_a_source_that_cannot_be_read_is_waited_for() -> None:
     rig.enricher.failing = "permission denied"
     async with rig.running():
         rig.insert(1, 2)
-        await rig.until("it is read again", lambda: len(rig.enricher.reads) > rig.limits.attempts + 2)
+        await rig.until("it is read again", lambda: len(rig.enricher.reads) > rig.settings.attempts + 2)
         assert rig.sink.sends == 0
         rig.enricher.failing = None
         await rig.until_empty()
@@ -533,7 +533,7 @@ async def test_attempts_and_backoff_of_an_earlier_term_count() -> None:
 
 
 async def test_a_poison_stops_the_tube_and_stays_in_it() -> None:
-    rig = Rig(stop_on_poison=True)
+    rig = Rig(on_poison="stop")
     rig.sink.faults = Faults(reject={(0, 1)})
     async with rig.running():
         rig.insert(1)

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from pytube.election.neli.member import Prover
+from pytube.election.member import Prover
 from pytube.errors import BrokerUnavailable, ClaimLost, Rebalancing
 
 

@@ -14,10 +14,10 @@ from pytube.db.session import Queries
 from pytube.errors import DatabaseUnavailable, SinkUnavailable
 from pytube.events import Event, SinkEmptied
 from pytube.sources import queries
-from pytube.worker import copies
-from pytube.worker.copies import SinkMarks
+from pytube.worker import upkeep as copies
 from pytube.worker.database import Database
 from pytube.worker.queues import Tube
+from pytube.worker.upkeep import SinkMarks
 from tests.helpers.waiting import wait_until_async
 
 TUBES = [f"t{number}" for number in range(50)]

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from pytube.config import BackfillConfig
 from pytube.errors import Fenced, SinkUnavailable
 from pytube.events import BackfillFinished, Parked, SweepFailed, SweepFinished
 from pytube.model import Id
@@ -138,15 +139,15 @@ async def test_a_sweep_that_postgres_refuses_is_parked_and_its_scan_closed() -> 
 
 async def test_a_sweep_waits_while_many_backfill_pods_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pytube.worker.control._POLL_INTERVAL", 0.01)
-    rig = Rig(sweep_backlog=3)
+    rig = Rig(backfill=BackfillConfig(backlog=2))
     old(rig, *range(20))  # in ten pages, each of them a pod
     seq = rig.tube.insert(op="B", payload=END)
     rig.enricher.go.clear()
     async with rig.running():
-        await rig.until("the sweep waits", lambda: rig.tube.backlog() == 4)
+        await rig.until("the sweep waits", lambda: rig.tube.backlog() == 5)
         rig.insert(100)
-        await rig.until("touches are marked meanwhile", lambda: rig.worker.machine.pods == 6)
-        assert rig.tube.backlog() == 4, "one for each page"
+        await rig.until("touches are marked meanwhile", lambda: rig.worker.machine.pods == 7)
+        assert rig.tube.backlog() == 5, "one for each page"
         rig.enricher.go.set()
         await rig.until_empty()
     assert seq not in rig.tube.pods

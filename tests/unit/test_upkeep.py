@@ -185,7 +185,10 @@ class FakeBackfills:
     @asynccontextmanager
     async def running(self, *tubes: str) -> AsyncIterator[list[Any]]:
         """A runner for these tubes; what it warned of."""
-        served = {tube: cast("Tube", SimpleNamespace(name=tube, backfill_limits=None)) for tube in tubes}
+        served = {
+            tube: cast("Tube", SimpleNamespace(name=tube, settings=SimpleNamespace(backfill=None)))
+            for tube in tubes
+        }
         with capture_logs() as logs:
             task = asyncio.create_task(BackfillRunner(cast("Database", self), served).run())
             try:

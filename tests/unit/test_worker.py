@@ -21,11 +21,9 @@ from pytube.worker import Worker
 from pytube.worker import host as module
 from pytube.worker.active_term import ActiveTerm
 from pytube.worker.elections import ALL
-from pytube.worker.exporter import View, WorkerCollector
 from pytube.worker.host import Host
 from pytube.worker.leadership import Leadership
-from pytube.worker.metrics import SINK_NOT_OPEN
-from pytube.worker.queues import Tube
+from pytube.worker.metrics import SINK_NOT_OPEN, View, collect
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
 from tests.unit.fakes import FakeClaim
@@ -275,7 +273,7 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
     assert one._shedder is not None
     assert one._shedder is not two._shedder
     assert one._shedder._health.keys() == {"t"}, "an outbox is not judged"
-    tubes = [host.of_kind(Tube)["t"] for host in (one, two)]
+    tubes = [host.tubes()["t"] for host in (one, two)]
     assert tubes[0].gate is tubes[1].gate
     assert tubes[0].metrics is not tubes[1].metrics
     elections = [host._elections._unjoined[ALL] for host in (one, two)]
@@ -291,12 +289,10 @@ async def test_hosts_shed_by_themselves_and_share_the_limits_of_sinks_and_claims
 async def test_what_a_host_sheds_is_told_of_that_host_and_its_sinks_once() -> None:
     hosts = Worker(parse(SEVERAL, environment={}))._hosts
     hosts[1].away.add("t")
-    hosts[1].of_kind(Tube)["t"].metrics.sheds = 2
+    hosts[1].tubes()["t"].metrics.sheds = 2
     samples = {
         (sample.name, *sample.labels.values()): sample.value
-        for metric in WorkerCollector(
-            View(hosts, {"client_id": "w", "election": "lease"}, lambda: True)
-        ).collect()
+        for metric in collect(View(hosts, {"client_id": "w", "election": "lease"}, lambda: True))
         if metric is not None
         for sample in metric.samples
     }

@@ -15,8 +15,8 @@ from tests.unit.rig import Rig
 class Trip:
     """One attempt to deliver the ids given."""
 
-    def __init__(self, *ids: int, sink: MemorySink | None = None, op: str = "U", **limits: float) -> None:
-        self.rig = Rig(sink, None, **limits)
+    def __init__(self, *ids: int, sink: MemorySink | None = None, op: str = "U", **settings: object) -> None:
+        self.rig = Rig(sink, None, **settings)
         for key in ids:
             self.rig.enricher.rows[0, key] = b"{}"
         machine = InFlight()

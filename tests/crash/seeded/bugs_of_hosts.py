@@ -83,9 +83,9 @@ SEEDS = [
         "name_is_the_process",
         "two workers of one name are one to the database, and take each other's leases",
         "pytube/worker/queues.py",
-        "            instance_id=instance_id,\n            client_id=config.worker.client_id,\n",
+        "            instance_id=instance_id,\n            client_id=worker.client_id,\n",
         "            instance_id=UUID(bytes=config.worker.client_id[:16].rjust(16).encode()),\n"
-        "            client_id=config.worker.client_id,\n",
+        "            client_id=worker.client_id,\n",
         ("unit/test_worker.py",),
     ),
 ]

@@ -84,7 +84,7 @@ SEEDS = [
     Seed(
         "proof_without_the_partition",
         "a member of the group acquires what the group has given to another one",
-        "pytube/election/neli/claim.py",
+        "pytube/election/neli.py",
         "        if not self.is_assigned:\n",
         "        if self.is_assigned is None:\n",
         ("unit/test_neli_shared.py",),

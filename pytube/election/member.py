@@ -1,4 +1,4 @@
-"""A member of the consumer group: its settings, and the thread that alone polls.
+"""A member of the consumer group of `pytube.election.neli`: its settings, and the thread that alone polls.
 
 Membership is proved by a commit of an offset, before a term is acquired.
 
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
     OFFSET_END,
@@ -31,11 +31,13 @@ from confluent_kafka import (
 from pytube import clock
 from pytube.config.names import checked_name
 from pytube.election.base import Silence
-from pytube.election.neli.claim import ClaimBoard
 from pytube.errors import BrokerUnavailable, ClaimLost, ConfigError, Rebalancing
 from pytube.kafka.clients import Clients
 from pytube.kafka.errors import NO_ANSWER, PASSING, REBALANCING
 from pytube.logs import Logger, is_news
+
+if TYPE_CHECKING:
+    from pytube.election.neli import ClaimBoard
 
 _HEARTBEAT_MS = 300
 _METADATA_MS = 5_000
@@ -159,7 +161,6 @@ class _Question:
     answer: Future[None] = field(default_factory=Future)
 
     def settle(self, error: KafkaError | None) -> None:
-        """Give the answer, unless the caller is gone."""
         try:
             if error is None:
                 self.answer.set_result(None)
@@ -218,7 +219,6 @@ class Prover:
             self._answered(self._number, {}, _cause(error))
 
     def on_commit(self, error: KafkaError | None, results: list[TopicPartition]) -> None:
-        """Given to the consumer as `on_commit`."""
         if results:
             self._answered(results[0].offset, _errors(results), error)
 
@@ -227,7 +227,6 @@ class Prover:
         self._fail(KafkaError.REBALANCE_IN_PROGRESS)
 
     def close(self) -> None:
-        """Answer no more: unanswered commits fail."""
         with self._lock:
             self._closed = True
         self._fail(KafkaError.UNKNOWN_MEMBER_ID)
@@ -257,7 +256,6 @@ class Prover:
                 question.settle(error)
 
     def _again(self, question: _Question, error: KafkaError | None) -> bool:
-        """Whether to ask once more, a moment later."""
         now = clock.now()
         if error is None or error.code() not in PASSING:
             return False
@@ -320,7 +318,6 @@ class Member:
         self._thread = threading.Thread(target=self._run, name="pytube-neli", daemon=True)
 
     def start(self) -> None:
-        """Join the group, in the background."""
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
@@ -337,7 +334,6 @@ class Member:
             self._away.clear()
 
     def ask(self, slot: int) -> Future[None]:
-        """Ask the coordinator about a slot; see `Prover.ask`."""
         prover = self._prover
         if prover is not None:
             return prover.ask(slot)

@@ -4,14 +4,17 @@ The group shares out the partitions of a leader topic, called slots here. Each s
 if a tube has a separate topic, for its partition of the same number; if tubes share a topic, for the
 partitions that `slot_of` maps to it, since a hundred tubes need no hundred consumers. The group confirms the
 slot, and so each claim that rests on it; who leads which partition, and how far, stands in the database.
+
+The worker uses claims in the event loop; the thread that polls (`pytube.election.member`) uses them, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -21,17 +24,185 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from pytube import clock
-from pytube.election.base import STOPS, Election, Revoked, Silence, wait_until_over
-from pytube.election.neli.claim import ClaimBoard, NeliClaim, Place
-from pytube.election.neli.member import Member, NeliSettings
+from pytube.election.base import SHARED, STOPS, Claim, Election, Revoked, Silence, wait_until_over
+from pytube.election.member import Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger, host_fields
 from pytube.threads import in_thread
 
+# --- claims ------------------------------------------------------------------------------------
+
+
+GONE = Revoked("the tube has the partition no more")
+_GIVEN_UP = Revoked("this process leaves the tube to others")
+
+Ask = Callable[[int], Awaitable[None]]
+"""Asks the coordinator about a slot. `ClaimLost`, `BrokerUnavailable`."""
+Place = tuple[str, int]
+"""A tube, and a partition of it."""
+_OFFER_AGAIN = 1.0
+"""Seconds after which a claim that the worker gave up on its own is made again."""
+
+
+class NeliClaim(Claim):
+    """The right to lead one partition, as the group has given it. See `pytube.election.base.Claim`.
+
+    A group that loses this process, or can't be reached, ends no claim: led partitions stay led while the
+    database renews them, until another member acquires. Only a new term needs the group's word.
+    """
+
+    def __init__(
+        self, tube: str, partition: int, slot: int, *, loop: asyncio.AbstractEventLoop, ask: Ask
+    ) -> None:
+        """`slot`: the partition of the leader topic that stands for this one; `ask`: called by `prove`."""
+        super().__init__(tube, partition)
+        self.slot = slot
+        self.is_assigned = True
+        """Whether the slot is this member's in the group's known generation; the board says so."""
+        self._loop = loop
+        self._ask = ask
+
+    async def prove(self) -> None:
+        """Commit an offset; the coordinator checks the generation, and this method that it gave the slot."""
+        try:
+            self._refuse_when_over()
+            await self._ask(self.slot)
+            self._refuse_when_over()
+        except ClaimLost:
+            self.end_now()
+            raise
+
+    def _refuse_when_over(self) -> None:
+        super()._refuse_when_over()
+        if not self.is_assigned:
+            raise ClaimLost(f"the group has taken partition {self.partition} away")
+
+    def _tell(self) -> None:
+        """In the loop, which is where the worker waits."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self.news.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.news.set)
+
+
+class ClaimBoard:
+    """Makes claims of the tubes' partitions whose slot is assigned to this member.
+
+    Two threads use it: the polling thread reports the group's assignments, the event loop the existing
+    partitions.
+    """
+
+    def __init__(self, ask: Ask, offer: Callable[[NeliClaim], object]) -> None:
+        """No slot is assigned yet, and there is no partition. To be made in the event loop.
+
+        `ask`: by which claims are proved; `offer`: gives a claim to the worker, in either thread.
+        """
+        self._ask = ask
+        self._offer = offer
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.RLock()
+        self._slots: Mapping[Place, int] = {}
+        self._assigned: set[int] = set()
+        self._claims: dict[Place, NeliClaim] = {}
+        self._closed = False
+        self._paused = False
+
+    # --- what the group says --------------------------------------------------------------
+
+    def assign(self, slots: Iterable[int]) -> None:
+        with self._lock:
+            new = set(slots)
+            self._assigned |= new
+            for place, claim in list(self._claims.items()):
+                if claim.slot in new and claim.over_at is not None:
+                    del self._claims[place]
+                elif claim.slot in new:
+                    claim.is_assigned = True
+            self._fill()
+
+    def withdraw(self, slots: Iterable[int]) -> list[NeliClaim]:
+        """The group wants these back: withdraws their claims, and returns those to wait for."""
+        with self._lock:
+            wanted = set(slots)
+            self._assigned -= wanted
+            return self._withdraw(SHARED, lambda claim: claim.slot in wanted)
+
+    def note_lost(self, slots: Iterable[int] | None = None) -> None:
+        """The group has taken these away, or all: they are claimed no more, and their claims prove nothing.
+
+        Terms continue; another member that acquires a partition ends this process's term.
+        """
+        with self._lock:
+            lost = set(self._assigned if slots is None else slots)
+            self._assigned -= lost
+            for claim in self._claims.values():
+                if slots is None or claim.slot in lost:
+                    claim.is_assigned = False
+
+    # --- what the event loop says ---------------------------------------------------------
+
+    def serve(self, slots: Mapping[Place, int]) -> None:
+        """These are the partitions now, each with its slot: withdraws and makes claims accordingly.
+
+        To be called now and then: claims that the worker gave up a while ago are made again.
+        """
+        with self._lock:
+            if slots is not self._slots:
+                self._slots = slots
+                self._withdraw(GONE, lambda claim: (claim.tube, claim.partition) not in slots)
+            self._fill()
+
+    def pause(self) -> list[NeliClaim]:
+        """Make no claims until `resume`, and withdraw all; returns those to wait for."""
+        with self._lock:
+            self._paused = True
+            return self._withdraw(_GIVEN_UP)
+
+    def resume(self) -> None:
+        """Make claims again, of what the group gives us from now on."""
+        with self._lock:
+            self._paused = False
+
+    def close(self, why: Revoked) -> list[NeliClaim]:
+        """Make no more claims, and withdraw all; returns those to wait for."""
+        with self._lock:
+            self._closed = True
+            return self._withdraw(why)
+
+    def _withdraw(self, why: Revoked, which: Callable[[NeliClaim], bool] = lambda _: True) -> list[NeliClaim]:
+        claims = [claim for claim in self._claims.values() if claim.over_at is None and which(claim)]
+        for claim in claims:
+            claim.withdraw(why)
+        return claims
+
+    def _fill(self) -> None:
+        if self._closed or self._paused:
+            return
+        now = clock.now()
+        for place, slot in self._slots.items():
+            if slot in self._assigned and self._may_claim(place, now):
+                self._claims[place] = claim = NeliClaim(*place, slot, loop=self._loop, ask=self._ask)
+                self._offer(claim)
+
+    def _may_claim(self, place: Place, now: float) -> bool:
+        before = self._claims.get(place)
+        if before is None:
+            return True
+        if before.over_at is None:
+            return False
+        return isinstance(before.withdrawn, Revoked) or now - before.over_at >= _OFFER_AGAIN
+
+
+# --- the election ------------------------------------------------------------------------------
+
+
 _CARE = 0.25
 """Seconds between checks of the tubes' partitions and at claims that were given up."""
 
-_OFFER_AGAIN = 1.0
 _TOPIC_PAUSE = 10.0
 _LEAVE = 10.0
 
@@ -55,6 +226,7 @@ class NeliElection(Election):
         away: Set[str] = frozenset(),
         start_timeout: float = 10.0,
         host: str | None = None,
+        claims: asyncio.Queue[Claim] | None = None,
     ) -> None:
         """Nothing is begun before `start`.
 
@@ -71,8 +243,9 @@ class NeliElection(Election):
                 the group, which has no way to refuse a single partition.
             start_timeout: seconds for which `start` waits for a broker.
             host: the name of the Postgres host, where there are several.
+            claims: see `Election`.
         """
-        super().__init__()
+        super().__init__(claims)
         self.settings = settings
         self._count = tubes
         self._slots = slots
@@ -92,13 +265,7 @@ class NeliElection(Election):
         self._away = away
 
     async def start(self) -> None:
-        """Make or widen the topic, and join the group.
-
-        Raises:
-            BrokerUnavailable: no broker answers within the start timeout.
-            ConfigError: librdkafka refuses an option.
-        """
-        loop = asyncio.get_running_loop()
+        """Make or widen the topic, and join the group."""
         self._follow_tubes()
         self.settings.consumer(self._clients, lambda *_: None).close()  # refuses wrong options now
         try:
@@ -109,14 +276,10 @@ class NeliElection(Election):
                 f"{self._start_timeout:g} s ({self._clients.reason or error}); "
                 "check [kafka] bootstrap_servers, and that the broker runs"
             ) from error
-
-        def offer(claim: NeliClaim) -> None:
-            loop.call_soon_threadsafe(self._offered.put_nowait, claim)
-
-        def make(tube: str, partition: int, slot: int) -> NeliClaim:
-            return NeliClaim(tube, partition, slot, loop=loop, ask=self._ask)
-
-        self._board = ClaimBoard(make, offer, _OFFER_AGAIN)
+        loop = asyncio.get_running_loop()
+        self._board = ClaimBoard(
+            self._ask, lambda claim: loop.call_soon_threadsafe(self.claims.put_nowait, claim)
+        )
         self._board.serve(self._places)
         self._member = Member(self.settings, self._clients, self._board, self._log)
         self._member.start()
@@ -129,19 +292,14 @@ class NeliElection(Election):
             await asyncio.gather(self._care, return_exceptions=True)
             self._care = None
         if self._board is not None:
-            claims = self._board.close(why)
-            await asyncio.sleep(0)  # for claims that the thread has offered
-            self._end_claims()
-            await wait_until_over(claims, self.settings.drain_limit)
+            await wait_until_over(self._board.close(why), self.settings.drain_limit)
         if self._member is not None:
             member, self._member = self._member, None
             if not await in_thread(member.stop, _LEAVE):
                 self._log.warning("group_not_left", seconds=_LEAVE)
-        self._end_claims()
 
     @property
     def silence(self) -> Silence | None:
-        """The group, while it has not taken this process in."""
         return None if self._member is None else self._member.silence
 
     def processes(self, tube: str) -> int | None:  # noqa: ARG002 # the contract's
@@ -149,7 +307,6 @@ class NeliElection(Election):
         return None
 
     async def _ask(self, slot: int) -> None:
-        """Ask the coordinator; see `NeliClaim.prove`."""
         if self._member is None:
             raise ClaimLost("the election was stopped")
         answer = asyncio.wrap_future(self._member.ask(slot))
@@ -163,7 +320,6 @@ class NeliElection(Election):
             ) from None
 
     async def _take_care(self, board: ClaimBoard) -> None:
-        """Follow the tubes' partitions, and renew claims that were given up."""
         topic_at = 0.0
         was_member = was_able = True
         while True:
@@ -186,7 +342,6 @@ class NeliElection(Election):
                 topic_at = clock.now() + _TOPIC_PAUSE
 
     def _follow_tubes(self) -> bool:
-        """Count partitions, and find the slot of each; whether there are others now."""
         if (tubes := self._count()) == self._tubes:
             return False
         self._tubes = tubes
@@ -250,9 +405,6 @@ class LeaderTopic:
 
         It has fewer when we may not change it: that has been logged with what to do. `timeout`: seconds for
         each of finding the broker, changing the topic, seeing the change.
-
-        Raises:
-            BrokerUnavailable: no broker answered.
         """
         metadata = self._metadata(timeout)
         width = _width(metadata, self._name)
@@ -280,7 +432,6 @@ class LeaderTopic:
             raise BrokerUnavailable(f"Kafka does not answer: {error.args[0].str()}") from error
 
     def _change(self, width: int, partitions: int, timeout: float) -> str:
-        """Create or widen; the reason when it failed, empty when it did not."""
         if width == 0:
             new = NewTopic(self._name, num_partitions=partitions, replication_factor=-1, config=_CONFIG)
             problem = _try(lambda: self._admin.create_topics([new], request_timeout=timeout))
@@ -292,7 +443,6 @@ class LeaderTopic:
         return problem
 
     def _wait_for(self, partitions: int, timeout: float, topic: str | None = None) -> int:
-        """Until the topic is seen with so many partitions, or the time is over; its width."""
         end = time.monotonic() + timeout
         while True:
             width = _width(self._metadata(timeout, topic), self._name)
@@ -319,7 +469,6 @@ def _width(metadata: Any, name: str) -> int:
 
 
 def _try(call: Callable[[], dict[str, Future[Any]]]) -> str:
-    """Wait for an administrative call; why it failed, or an empty string."""
     try:
         for future in call().values():
             future.result()
