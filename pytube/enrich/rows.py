@@ -314,10 +314,10 @@ async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
 
 
 def _key(
-    tube: str, table: str, names: list[str] | None, types: list[str | None], place: int | None
+    tube: str, table: str, names: list[str], types: list[str | None], place: int | None
 ) -> CompositeKey | None:
     """The columns of a table's key; None where it is one."""
-    if names is None:
+    if len(names) == 1:
         return None
     columns = [KeyColumn(name, PartType(of)) for name, of in zip(names, types, strict=True) if of is not None]
     if len(columns) < len(names):

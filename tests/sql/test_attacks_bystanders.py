@@ -130,9 +130,9 @@ def test_no_other_column_leads_the_key_of_anothers_table(world: World) -> None:
         "worker",
         "DO $do$ DECLARE a tube.tube_attachment := ("
         "SELECT t FROM tube.tube_attachment AS t WHERE t.tube = 'two');"
-        " BEGIN a.id_col := 'nothing'; PERFORM tube.tube_private_store(a, 'ordered'); END $do$",
+        " BEGIN a.keys := '{nothing}'; PERFORM tube.tube_private_store(a, false); END $do$",
     )
-    assert scalar(world.admin, "SELECT id_col FROM tube_attachment WHERE tube = 'two'") == "a"
+    assert scalar(world.admin, "SELECT keys[1] FROM tube_attachment WHERE tube = 'two'") == "a"
 
 
 # --- in the name of others ------------------------------------------------------------------------------
