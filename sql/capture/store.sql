@@ -41,7 +41,7 @@ BEGIN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, keys = att.keys, shard_place = att.shard_place, row_filter = att.row_filter,
             columns = att.columns, replica = att.replica, touch_name = att.touch_name,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_key = att.seen_key
+            seen_attnums = att.seen_attnums, seen_key = att.seen_key
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl

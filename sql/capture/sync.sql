@@ -62,7 +62,7 @@ BEGIN
     INTO names, seen
     FROM unnest(att.keys || att.columns, att.seen_attnums) WITH ORDINALITY AS s (name, attnum, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
-    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
+    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.tbl::oid = ANY (att.members) AND NOT moved.attisdropped
         AND moved.attnum = s.attnum;
     names := tube_private_each_once(names[:width], seen[:width]) || tube_private_each_once(names[width + 1:], seen[width + 1:]);
     IF att.tube IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL
@@ -102,10 +102,10 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NOT NULL AND (now.keys, now.columns, now.seen_oid, now.seen_attnums, now.seen_key)
-        IS DISTINCT FROM (att.keys, att.columns, att.seen_oid, att.seen_attnums, att.seen_key)
+    IF now.tube IS NOT NULL AND (now.keys, now.columns, now.seen_attnums, now.seen_key)
+        IS DISTINCT FROM (att.keys, att.columns, att.seen_attnums, att.seen_key)
     THEN
-        UPDATE tube_attachment AS a SET keys = now.keys, columns = now.columns, seen_oid = now.seen_oid,
+        UPDATE tube_attachment AS a SET keys = now.keys, columns = now.columns,
             seen_attnums = now.seen_attnums, seen_key = now.seen_key
         WHERE a.tube = $1 AND a.tbl = $2;
         PERFORM tube_private_follow_key(att, now);
@@ -120,7 +120,7 @@ LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND (now.keys, now.seen_key) <> (was.keys, was.seen_key);
     PERFORM tube_private_ask_backfill(now, format('its key %s has another column, type or label now', tube_private_key_label(now)))
-    WHERE now.seen_oid = was.seen_oid AND NOT now.seen_key @> was.seen_key AND (now.keys = was.keys
+    WHERE now.tbl::oid = ANY (was.members) AND NOT now.seen_key @> was.seen_key AND (now.keys = was.keys
         OR now.seen_attnums[:cardinality(now.keys)] = was.seen_attnums[:cardinality(was.keys)]);
 END
 $$;
@@ -129,7 +129,6 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_columns(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    att.seen_oid := att.tbl::oid;
     att.seen_attnums := ARRAY(
         SELECT a.attnum FROM unnest(att.keys || att.columns) WITH ORDINALITY AS c (name, place)
         LEFT JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = c.name AND a.attnum > 0 ORDER BY c.place);

@@ -36,7 +36,7 @@ CREATE TABLE :"schema".tube_registry (
 );
 
 -- Generated objects have the names that the columns of these numbers had then. The numbers
--- hold for the table of seen_oid only: a restored one has others, and then the names count.
+-- hold only where the table is among the members: a restored one has other numbers, and then the names count.
 CREATE TABLE :"schema".tube_attachment (
     tube     text     NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     tbl      regclass NOT NULL,
@@ -49,7 +49,6 @@ CREATE TABLE :"schema".tube_attachment (
     touch_name       text,  -- pytube's function behind {table}_touch
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
-    seen_oid     oid,
     seen_attnums smallint[], -- of the key's columns, then of columns
     seen_key     text[],     -- the number and type of each column of the key, and the labels of enums with theirs
     members      oid[],      -- of a partitioned table: all of its tree, itself too

@@ -211,7 +211,7 @@ def test_an_admin_changes_no_shards_of_anothers_table(world: World) -> None:
         " FROM tube.tube_attachment AS a",
         'SELECT tube.tube_private_provide(jsonb_populate_record(a, \'{"trigger_function": "x"}\'))'
         " FROM tube.tube_attachment AS a",
-        "SELECT tube.tube_private_store(jsonb_populate_record(a, '{\"shard\": 7, \"shards\": 3}'), true)"
+        'SELECT tube.tube_private_store(jsonb_populate_record(a, \'{"shard": 7, "shards": 3}\'), true)'
         " FROM tube.tube_attachment AS a",
         "SELECT tube.tube_table_ensure_attached('es-live', 'bank.acct', 7)",
     )
