@@ -120,7 +120,8 @@ PRIVATE = by_callers(
         tube_private_begin_around tube_private_begin_change tube_private_begin_collect
         tube_private_begin_mark tube_private_begin_range tube_private_begin_split tube_private_begin_step3
         tube_private_begin_sync tube_private_briefly tube_private_bring_in_line
-        tube_private_capture_schema tube_private_close_capture tube_private_end_collect tube_private_end_range tube_private_end_split
+        tube_private_capture_schema tube_private_close_capture tube_private_end_collect
+        tube_private_end_range tube_private_end_split
         tube_private_end_step3 tube_private_lock_parked tube_private_open_capture tube_private_owner_ddl
         tube_private_patiently tube_private_predicate_columns tube_private_put_parked
         tube_private_refuse_predicate tube_private_refuse_renamed
