@@ -321,10 +321,9 @@ BEGIN
             PERFORM pg_notify(tube_channel(att.tube), 'ddl');
         END IF;
         BEGIN
-            -- What a predicate was bound to may be another type now, an enum say, that is to be dropped next.
-            PERFORM tube_private_drop_former(NULL, att, att.trigger_function) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
+            PERFORM tube_private_drop_unbound(att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
+            RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM; -- anybody's view may use one
         END;
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
         FROM pg_class AS c JOIN pg_proc AS p ON p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
@@ -349,6 +348,25 @@ BEGIN
         END IF;
     END LOOP;
     RETURN statements;
+END
+$$;
+
+-- tube_private_drop_unbound: drops predicates of an attachment that are bound to other types than its columns have by now.
+-- Writes can't call them any more, and whoever gave a column another type may want to drop the former one, an enum, at once.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_unbound(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    bound CONSTANT text := (SELECT coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
+    former text;
+BEGIN
+    FOR former IN
+        SELECT min(r.name) FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE p.proname <> att.trigger_function
+        GROUP BY p.proname HAVING count(*) = 1 AND min(p.proargtypes::text) <> bound -- of several, the next look drops some
+    LOOP
+        EXECUTE format('DROP ROUTINE %s', former);
+    END LOOP;
 END
 $$;
 

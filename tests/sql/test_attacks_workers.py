@@ -193,7 +193,7 @@ def forged(world: World, table: str) -> list[str]:
         )
         for change in (
             '{"row_filter": "evil.strike(1) = 1"}',
-            '{"id_col": "id) FROM app.t; SELECT evil.grasp(); --"}',
+            '{"keys": ["id) FROM app.t; SELECT evil.grasp(); --"]}',
             '{"trigger_function": "x\'; SELECT evil.grasp(); --"}',
             '{"touch_name": "x\\"; SELECT evil.grasp(); --"}',
             '{"columns": ["v", "x\\"; SELECT evil.grasp(); --"]}',
@@ -251,6 +251,7 @@ def test_hostile_arguments_of_all_that_a_role_may_call(world: World, role: str) 
             with suppress(psycopg.Error), conn.transaction(force_rollback=True):
                 conn.execute(statement.encode(), arguments)
                 done += 1
+                print('DONE', statement, arguments)
     assert done > 10
     world.nobody_was_robbed(role)
 
