@@ -1341,6 +1341,10 @@ CREATE FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) RETURNS 
     SET client_min_messages TO 'warning'
     AS 67a226bd0924c30e;
 
+CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS 0f2e2f87b9f8c26b;
+
 CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
     LANGUAGE sql IMMUTABLE
     AS dcb1504e5f3a047d;
@@ -2042,7 +2046,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS fc5b605c107d8f49;
+    AS ad75d0401604ef18;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -3649,6 +3653,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
 
