@@ -2,15 +2,6 @@
 DELETE FROM :"schema".tube_version WHERE version_num < :'version';
 INSERT INTO :"schema".tube_version VALUES (:'version') ON CONFLICT DO NOTHING;
 
--- After pg_upgrade the owners' functions are the same, and have other oids; tables have the same. (Restored ones have not.)
--- 0, which no function has: the former owner's function is gone. Once the new owner agrees, a backfill resends the rows written
--- meanwhile.
-UPDATE :"schema".tube_attachment AS a SET captured_by = coalesce(
-    to_regprocedure(format('%I.%I()', :"schema".tube_private_capture_schema(), a.trigger_function))::oid, 0)
-FROM :"schema".tube_installation AS i WHERE i.sync_oid <> to_regprocedure(format('%I.tube_sync()', :'schema')) AND a.seen_oid = a.tbl
-    AND a.captured_by IS NOT NULL;
-UPDATE :"schema".tube_installation SET sync_oid = to_regprocedure(format('%I.tube_sync()', :'schema'));
-
 -- What follows is done with the rights of the installing role, and settings are as they were before prepare.sql.
 DO $$
 BEGIN
@@ -59,6 +50,7 @@ DECLARE
     before CONSTANT text := current_setting('pytube.install_before');
     tube text;
     tbl regclass;
+    att text;
 BEGIN
     FOR tube IN EXECUTE
         format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube FOR NO KEY UPDATE', ours)
@@ -67,9 +59,10 @@ BEGIN
         FOR tbl IN EXECUTE
             format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours) USING tube
         LOOP
+            EXECUTE format('SELECT a::text FROM %I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) INTO att USING tube, tbl;
+            CONTINUE WHEN att IS NULL; -- it can't stay attached
             BEGIN
-                EXECUTE format('SELECT %1$I.tube_private_bring_in_line(a, ''install'')'
-                    ' FROM %1$I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) USING tube, tbl;
+                EXECUTE format('SELECT %1$I.tube_private_bring_in_line($1::%1$I.tube_attachment, false)', ours) USING att;
             EXCEPTION WHEN OTHERS THEN
                 -- An owner's action, such as taking a name that pytube needs, must not affect other tables.
                 IF NOT (SQLSTATE LIKE 'TU%' OR SQLSTATE IN ('42710', '42723', '42P07')) THEN

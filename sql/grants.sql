@@ -57,14 +57,13 @@ BEGIN
         FROM (VALUES
             -- What functions of owners of attached tables call. It computes with built-in types, or reads names of columns.
             ('PUBLIC', 'tube_key_part tube_key_types tube_private_elsewhere tube_private_fits tube_private_is_replaced
-                tube_private_key_bigint tube_private_key_boolean tube_private_key_date
-                tube_private_key_text tube_private_key_uuid tube_private_may_read tube_shard_of'),
+                tube_private_may_read tube_shard_of'),
             -- Whoever runs DDL. It does what would be done later, and only that; it fails where no event trigger is running.
             ('PUBLIC', 'tube_private_see_ddl'),
             -- What functions call that run with their caller's rights. These trust no argument.
             ('admin', 'tube_private_adopt tube_private_adoption_rights tube_private_attach tube_private_begin_attach
                 tube_private_drop_outbox tube_private_drop_parked tube_private_ensure_tube tube_private_is_root
-                tube_private_key_label tube_private_key_names tube_private_open_schema
+                tube_private_key_label tube_private_open_schema
                 tube_private_outbox_wake tube_private_refuse_table tube_private_require tube_private_set_predicate'),
             -- Backfills read tables and write pods with the rights of the caller.
             ('admin worker', 'tube_private_begin_collect tube_private_begin_range tube_private_begin_split
@@ -72,7 +71,7 @@ BEGIN
                 tube_private_end_step3 tube_private_refuse_renamed'),
             -- tube_sync is for workers, too. These see that an owner of the table has agreed.
             ('admin worker', 'tube_private_begin_sync tube_private_briefly tube_private_bring_in_line
-                tube_private_capture_schema tube_private_open_capture tube_private_owner_ddl tube_private_patiently
+                tube_private_capture_schema tube_private_close_capture tube_private_open_capture tube_private_owner_ddl tube_private_patiently
                 tube_private_predicate_columns tube_private_refuse_predicate tube_private_refuse_touch
                 tube_private_run_owner_ddl tube_private_stale_attachments tube_private_store tube_private_try_predicate'),
             -- Records of outboxes: these look at the term, and give the worker the statements.

@@ -335,7 +335,7 @@ CREATE FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col tex
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '10s'
-    AS 0930329a9e0b94a8;
+    AS c158119952eb5092;
 
 COMMENT ON FUNCTION tube.tube_backfill_create(tube text, tbl regclass, order_col text, supersede boolean, by_worker boolean) IS 'Draws the start seq, registers a backfill in chunks, and returns its id.';
 
@@ -523,7 +523,7 @@ COMMENT ON FUNCTION tube.tube_document_touch(tube text, op text, ids anyarray) I
 CREATE FUNCTION tube.tube_documents() RETURNS TABLE(tube text, companion_of text, declared text, key_type regtype, partitions integer, tbl regclass, id_col name, shard integer, shards integer, columns name[], key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 536737943478e6cc;
+    AS dc0779c1c7905375;
 
 COMMENT ON FUNCTION tube.tube_documents() IS 'Lists tubes with their declared documents, attached tables, and the tubes whose companions they are.';
 
@@ -547,7 +547,7 @@ CREATE FUNCTION tube.tube_ensure_exists(tube text, partitions integer DEFAULT 1,
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS f70c40ab17476ab4;
+    AS cb1fb7d021d72d3a;
 
 COMMENT ON FUNCTION tube.tube_ensure_exists(tube text, partitions integer, predicate text, key_type regtype) IS 'Creates a tube, or changes its partitions and predicate. Without partitions it gets 1, even if it has more. A NULL predicate keeps the present one, an empty string removes it. key_type is bigint, uuid or text, and can''t be changed.';
 
@@ -811,7 +811,7 @@ COMMENT ON FUNCTION tube.tube_lease_ticks(tubes text[], instance_id uuid, client
 CREATE FUNCTION tube.tube_list(in_tbl regclass DEFAULT NULL::regclass) RETURNS TABLE(tube text, predicate text, partitions integer, tbl regclass, shard integer, shards integer, id_col name, root boolean, columns name[], replica boolean, key_type regtype, companion_of text, key_cols name[], shard_by name)
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 090d716fa84392c2;
+    AS 8cb967bba86eebd1;
 
 COMMENT ON FUNCTION tube.tube_list(in_tbl regclass) IS 'Lists tubes and attached tables; a tube without tables has one row with a NULL tbl. key_cols and shard_by are of keys of several columns.';
 
@@ -1034,30 +1034,27 @@ CREATE TABLE tube.tube_attachment (
     tbl regclass NOT NULL,
     shard integer NOT NULL,
     shards integer DEFAULT 1 NOT NULL,
-    id_col name NOT NULL,
+    keys name[] NOT NULL,
     "position" bigint NOT NULL,
     row_filter text,
     trigger_function text NOT NULL,
     touch_name text,
     columns name[],
     replica boolean DEFAULT false NOT NULL,
-    seen_oid oid,
     seen_attnums smallint[],
-    seen_types text[],
+    seen_key text[],
     members oid[],
     waiting oid[],
-    captured_by oid,
-    key_cols name[],
     shard_place smallint,
     made boolean DEFAULT false NOT NULL,
-    CONSTRAINT tube_attachment_key_cols_check CHECK (((cardinality(key_cols) >= 2) AND (cardinality(key_cols) <= 8))),
+    CONSTRAINT tube_attachment_keys_check CHECK (((cardinality(keys) >= 1) AND (cardinality(keys) <= 8))),
     CONSTRAINT tube_attachment_shard_check CHECK ((shard >= 0)),
     CONSTRAINT tube_attachment_shards_check CHECK ((shards >= 1))
 );
 
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
     LANGUAGE plpgsql
-    AS 4508d5f0cfcab0e0;
+    AS 85504727d8f7eeaf;
 
 CREATE FUNCTION tube.tube_private_ask_once(tube text, shard integer, root text, order_col name) RETURNS void
     LANGUAGE plpgsql
@@ -1071,7 +1068,7 @@ CREATE FUNCTION tube.tube_private_ask_owner(att tube.tube_attachment, statement 
 CREATE FUNCTION tube.tube_private_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS f2041e0ca5097860;
+    AS 152989676939a5ef;
 
 CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
@@ -1079,7 +1076,7 @@ CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tu
 
 CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS 91a2c2051e5ecc67;
+    AS a3302d3dfc5bc1b7;
 
 CREATE FUNCTION tube.tube_private_attachments_with(tube text, predicate text) RETURNS SETOF tube.tube_attachment
     LANGUAGE sql
@@ -1124,10 +1121,10 @@ CREATE FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, 
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 21f9ccd4185529d5;
 
-CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) RETURNS record
+CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 9c798ce1ffd44df5;
+    AS f10f9f396b075590;
 
 CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1152,7 +1149,7 @@ CREATE FUNCTION tube.tube_private_begin_range(backfill_id bigint, unit integer, 
 CREATE FUNCTION tube.tube_private_begin_split(backfill_id bigint, ranges integer, OUT query text, OUT tbl regclass, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS c1fce097c3324ff8;
+    AS 0cfea9e68d7745fa;
 
 CREATE FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclass, order_col text, shard integer, OUT query text, OUT first integer, OUT size bigint, OUT table_name text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1174,14 +1171,14 @@ CREATE FUNCTION tube.tube_private_briefly(statements text[]) RETURNS void
     SET lock_timeout TO '100ms'
     AS df17ecccfb94bb04;
 
-CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) RETURNS void
+CREATE FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, late boolean) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 2f13a32cd58f8372;
+    AS c1d019af6abd038f;
 
 CREATE FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) RETURNS text
     LANGUAGE plpgsql STABLE
-    AS 4138321f7bbb9ac7;
+    AS 89599bdddb8057b1;
 
 CREATE FUNCTION tube.tube_private_capture_name(tube text, tbl regclass) RETURNS text
     LANGUAGE sql STABLE
@@ -1252,7 +1249,7 @@ CREATE FUNCTION tube.tube_private_check_pods(tube text, in_partition integer, in
 
 CREATE FUNCTION tube.tube_private_check_shard_by(att tube.tube_attachment, shard_by name) RETURNS void
     LANGUAGE plpgsql STABLE
-    AS d21a24d5741b907b;
+    AS cc21da34b23736e9;
 
 CREATE FUNCTION tube.tube_private_check_shards(tube text, partitions integer, partition integer, items jsonb) RETURNS void
     LANGUAGE plpgsql
@@ -1428,7 +1425,7 @@ CREATE FUNCTION tube.tube_private_flag_sql(tube text) RETURNS text
 
 CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURNS void
     LANGUAGE plpgsql
-    AS 9925af1c9fb470aa;
+    AS cd24dd39d589424a;
 
 CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     LANGUAGE plpgsql
@@ -1436,17 +1433,17 @@ CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     SET lock_timeout TO '100ms'
     AS e74155b26e6eb12f;
 
+CREATE FUNCTION tube.tube_private_follow_key(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS 5deb18f4bad7744b;
+
 CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
     LANGUAGE plpgsql
-    AS f028e3958d4a8836;
+    AS d75e7e5868140e68;
 
 CREATE FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
     AS 1b6618534772e08b;
-
-CREATE FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
-    LANGUAGE plpgsql
-    AS 0d988a2b2f654032;
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
@@ -1482,7 +1479,7 @@ CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments 
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
-    AS 19b4d9a6eefede45;
+    AS 41b56983403ff2bb;
 
 CREATE FUNCTION tube.tube_private_hold_parked(in_tube text, in_shard integer, in_key text, in_error text, in_before timestamp with time zone, in_seen pg_snapshot, only_new boolean, in_limit integer) RETURNS bigint[]
     LANGUAGE sql
@@ -1512,7 +1509,7 @@ CREATE FUNCTION tube.tube_private_holds_backfill(backfill_id bigint) RETURNS boo
 
 CREATE FUNCTION tube.tube_private_id_sql(att tube.tube_attachment, row_name text DEFAULT NULL::text) RETURNS text
     LANGUAGE sql STABLE
-    AS 2f1a1462528a081e;
+    AS acb6ff4a187df8e1;
 
 CREATE FUNCTION tube.tube_private_in_flight(leader_id uuid, seq bigint) RETURNS boolean
     LANGUAGE sql STABLE
@@ -1570,39 +1567,7 @@ CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtyp
 
 CREATE FUNCTION tube.tube_private_key_attnums(att tube.tube_attachment) RETURNS smallint[]
     LANGUAGE sql STABLE
-    AS 117c857a3d3350d9;
-
-CREATE FUNCTION tube.tube_private_key_bigint(value anyelement) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS 41e0e610b820ee83;
-
-CREATE FUNCTION tube.tube_private_key_bigint(value smallint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (value)::bigint;
-
-CREATE FUNCTION tube.tube_private_key_bigint(value integer) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (value)::bigint;
-
-CREATE FUNCTION tube.tube_private_key_bigint(value bigint) RETURNS bigint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
-
-CREATE FUNCTION tube.tube_private_key_boolean(value anyelement) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS bf40004c8100e228;
-
-CREATE FUNCTION tube.tube_private_key_boolean(value boolean) RETURNS boolean
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
-
-CREATE FUNCTION tube.tube_private_key_date(value anyelement) RETURNS date
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS cbb51d27716a9b81;
-
-CREATE FUNCTION tube.tube_private_key_date(value date) RETURNS date
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
+    AS eaee697cd1cbffca;
 
 CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
     LANGUAGE sql STABLE
@@ -1610,33 +1575,16 @@ CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RE
 
 CREATE FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment) RETURNS boolean
     LANGUAGE sql STABLE
-    AS 0e4d6a8be84433ae;
+    AS 1a5e7b5f604c1f21;
 
 CREATE FUNCTION tube.tube_private_key_label(att tube.tube_attachment) RETURNS text
     LANGUAGE sql STABLE SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 863669d8d0ec2907;
-
-CREATE FUNCTION tube.tube_private_key_names(att tube.tube_attachment) RETURNS name[]
-    LANGUAGE sql IMMUTABLE SECURITY DEFINER
-    SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS cae15c09a4a0076c;
-
-CREATE FUNCTION tube.tube_private_key_text(value anyelement) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS 265ee30dd2da0388;
-
-CREATE FUNCTION tube.tube_private_key_text(value text) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
-
-CREATE FUNCTION tube.tube_private_key_text(value character varying) RETURNS text
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN (value)::text;
+    AS 8b66efc23c4cacdc;
 
 CREATE FUNCTION tube.tube_private_key_texts(att tube.tube_attachment) RETURNS text[]
     LANGUAGE sql STABLE
-    AS 045a300fb4f0cb6d;
+    AS 65243369fe162262;
 
 CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1646,14 +1594,6 @@ CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
 CREATE FUNCTION tube.tube_private_key_types(key_type regtype) RETURNS oid[]
     LANGUAGE sql STABLE
     AS bcef3e6e66acd736;
-
-CREATE FUNCTION tube.tube_private_key_uuid(value anyelement) RETURNS uuid
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    AS e2a24e2455af5390;
-
-CREATE FUNCTION tube.tube_private_key_uuid(value uuid) RETURNS uuid
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE
-    RETURN value;
 
 CREATE FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql
@@ -1752,7 +1692,7 @@ CREATE FUNCTION tube.tube_private_op_sql(op text) RETURNS text
 CREATE FUNCTION tube.tube_private_open_capture(tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS b47e564a7012f253;
+    AS 51c442ef018cb259;
 
 CREATE FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) RETURNS void
     LANGUAGE plpgsql
@@ -1866,11 +1806,11 @@ CREATE FUNCTION tube.tube_private_passes_call(att tube.tube_attachment, row_name
 
 CREATE FUNCTION tube.tube_private_passes_ddl(att tube.tube_attachment) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
-    AS 42a62483d9ef3827;
+    AS 1c80f3358c19b2b8;
 
 CREATE FUNCTION tube.tube_private_passes_sql(att tube.tube_attachment, row_name text) RETURNS text
     LANGUAGE sql STABLE
-    AS e3b73a3c07ee3b53;
+    AS 652ba16468b6ac45;
 
 CREATE FUNCTION tube.tube_private_patiently(statements text[], what text, attempts integer DEFAULT 100) RETURNS void
     LANGUAGE plpgsql
@@ -1910,7 +1850,7 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS b6dc021089a8f69e;
+    AS 78742326de1d9ef0;
 
 CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2061,11 +2001,11 @@ CREATE FUNCTION tube.tube_private_resync(tube text, name text, table_name text, 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
-    AS 7938537519ffb4b2;
+    AS 98ef8f752810b47a;
 
 CREATE FUNCTION tube.tube_private_resync_documents(tube text, table_name text) RETURNS void
     LANGUAGE plpgsql
-    AS e152aa9870ff233b;
+    AS d46cd2d1526c310b;
 
 CREATE FUNCTION tube.tube_private_role(kind text) RETURNS name
     LANGUAGE sql IMMUTABLE SECURITY DEFINER
@@ -2106,7 +2046,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 5438e9101e3f6bed;
+    AS ad75d0401604ef18;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2125,7 +2065,7 @@ CREATE FUNCTION tube.tube_private_set_flag() RETURNS trigger
 CREATE FUNCTION tube.tube_private_set_predicate(tube text, predicate text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 67482dc89e52ff65;
+    AS c8388e768fb962e7;
 
 CREATE FUNCTION tube.tube_private_shard_expression(id text, att tube.tube_attachment, of_row boolean DEFAULT true) RETURNS text
     LANGUAGE sql STABLE
@@ -2150,7 +2090,7 @@ CREATE FUNCTION tube.tube_private_source_change(seen_seq bigint, last_seq bigint
 CREATE FUNCTION tube.tube_private_stale_attachments() RETURNS SETOF tube.tube_attachment
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 86bc202fb8d9ff94;
+    AS 5ea86a4bcebf1e24;
 
 CREATE FUNCTION tube.tube_private_stash(outbox text, topics text[], keys text[], bodies anyarray, headers jsonb, partition_keys text[], in_order boolean) RETURNS bigint[]
     LANGUAGE plpgsql
@@ -2178,11 +2118,11 @@ CREATE FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition
     LANGUAGE plpgsql
     AS 2b68e65da5385492;
 
-CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) RETURNS void
+CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, late boolean) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 3a2e6bc7502a57bc;
+    AS 3ba73b2b3c4462de;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -2255,7 +2195,7 @@ CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETUR
 
 CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql STABLE
-    AS 17b661b36266e70a;
+    AS c3c3c6b6c43885f3;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -2472,7 +2412,7 @@ CREATE FUNCTION tube.tube_sync() RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET lock_timeout TO '5s'
-    AS 33b1d31da6e9cc0b;
+    AS 30eaf82f901c3760;
 
 COMMENT ON FUNCTION tube.tube_sync() IS 'Adapts attached tables to DDL, and returns how many. Workers call it twice a minute. WARNINGs name work left for a table''s owner.';
 
@@ -2607,7 +2547,6 @@ CREATE TABLE tube.tube_installation (
     one boolean DEFAULT true NOT NULL,
     installation uuid DEFAULT gen_random_uuid() NOT NULL,
     last_epoch bigint DEFAULT 0 NOT NULL,
-    sync_oid oid,
     CONSTRAINT tube_installation_one_check CHECK (one)
 );
 
@@ -3600,8 +3539,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions in
 GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, partition integer, leader_id uuid, OUT tbl text, OUT free text, OUT choose text, OUT locked text, OUT mark text) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean, OUT anew boolean) TO tube_admin;
+REVOKE ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[], shard_by name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) TO tube_admin;
@@ -3637,9 +3576,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_briefly(statements text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_briefly(statements text[]) TO tube_worker;
 
-REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, mode text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, late boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, late boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_bring_in_line(att tube.tube_attachment, late boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_capture_body(att tube.tube_attachment, is_root boolean) FROM PUBLIC;
 
@@ -3688,6 +3627,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_class_sql(reg tube.tube_registry) FROM 
 REVOKE ALL ON FUNCTION tube.tube_private_classes_sql(reg tube.tube_registry, most integer, ends boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_close_capture() FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_close_capture() TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_close_capture() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
 
@@ -3756,11 +3697,11 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass)
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_follow_key(was tube.tube_attachment, now tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_follow_types(was tube.tube_attachment, now tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_forget(tube text, tables regclass[]) FROM PUBLIC;
 
@@ -3825,9 +3766,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_is_unique(att tube.tube_attachment)
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_label(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_key_label(att tube.tube_attachment) TO tube_admin;
-
-REVOKE ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_key_names(att tube.tube_attachment) TO tube_admin;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_texts(att tube.tube_attachment) FROM PUBLIC;
 
@@ -4103,9 +4041,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_stats_estimates(reg tube.tube_registry)
 
 REVOKE ALL ON FUNCTION tube.tube_private_stats_shards(reg tube.tube_registry, partition integer, OUT shards integer, OUT list text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, mode text) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, late boolean) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, late boolean) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_private_store(att tube.tube_attachment, late boolean) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean) FROM PUBLIC;
 

@@ -15,8 +15,7 @@ from pydantic import SecretStr
 from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, TubeConfig
 from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
-from pytube.db.errors import describe, translated
-from pytube.db.rights import GRANTS, about, how_to_let_read
+from pytube.db.errors import GRANTS, about, describe, how_to_let_read, translated
 from pytube.documents.model import Document
 from pytube.documents.tubes import Companion, Tube, companions_of, read_tubes
 from pytube.errors import ConfigError, StatementFailed

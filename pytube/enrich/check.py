@@ -14,8 +14,7 @@ import psycopg
 from psycopg import sql
 
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
-from pytube.db.errors import describe, is_connection_lost, translate
-from pytube.db.rights import GRANTS, about, how_to_let_read
+from pytube.db.errors import GRANTS, about, describe, how_to_let_read, is_connection_lost, translate
 from pytube.documents.resolve import digest_of, why_not_applied
 from pytube.enrich.rows import arguments_of, load_roots
 from pytube.enrich.statements import (

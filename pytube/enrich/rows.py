@@ -19,9 +19,8 @@ import psycopg
 from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
-from pytube.db.errors import describe, is_connection_lost, translate
+from pytube.db.errors import GRANTS, about, describe, how_to_let_read, is_connection_lost, translate
 from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
-from pytube.db.rights import GRANTS, about, how_to_let_read
 from pytube.db.session import STEADY_PLANS, SessionPool, Use
 from pytube.documents.resolve import digest_of, why_not_applied
 from pytube.enrich.statements import (
@@ -315,10 +314,10 @@ async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
 
 
 def _key(
-    tube: str, table: str, names: list[str] | None, types: list[str | None], place: int | None
+    tube: str, table: str, names: list[str], types: list[str | None], place: int | None
 ) -> CompositeKey | None:
     """The columns of a table's key; None where it is one."""
-    if names is None:
+    if len(names) == 1:
         return None
     columns = [KeyColumn(name, PartType(of)) for name, of in zip(names, types, strict=True) if of is not None]
     if len(columns) < len(names):

@@ -24,8 +24,8 @@ STATE = "convert_to(r.version || ' ' || r.created_at, 'UTF8')"
 
 ROOTS = f"""
     SELECT {STATE}, r.key_type::text, r.predicate, r.declared,
-        n.nspname, c.relname, a.id_col, a.shard, a.shards,
-        a.key_cols::text[], tube_key_types(a.tbl, a.key_cols), a.shard_place
+        n.nspname, c.relname, a.keys[1], a.shard, a.shards,
+        a.keys::text[], tube_key_types(a.tbl, a.keys), a.shard_place
     FROM tube_registry r
     LEFT JOIN tube_attachment a ON a.tube = r.tube
     LEFT JOIN pg_catalog.pg_class c ON c.oid = a.tbl

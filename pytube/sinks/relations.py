@@ -114,7 +114,7 @@ _TOUCH = """
 """
 _RELATION = """
     SELECT r.declared, l.epoch, (
-        SELECT pg_catalog.concat_ws('.', n.nspname, c.relname, a.id_col)
+        SELECT pg_catalog.concat_ws('.', n.nspname, c.relname, a.keys[1])
         FROM tube_attachment AS a
         JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
         JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace

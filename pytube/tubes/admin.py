@@ -80,7 +80,8 @@ class Tubes:
     nothing changed, and `DatabaseUnavailable` when the session is lost.
 
     In a transaction of the caller, they do all of it there, and commit nothing. An index for another number
-    of partitions is left to workers then. `pytube.db.borrowed` prepares the connection of a framework.
+    of partitions is left to workers then. `borrowed` in `pytube.db.database` prepares the connection of a
+    framework.
     """
 
     def __init__(self, connection: psycopg.Connection, schema: str = "tube") -> None:

@@ -66,7 +66,7 @@ _RELATIONS = """
     FROM tube_relations_waiting(%(tube)s, %(most)s)
 """
 _LINKS = """
-    SELECT l.shard, pg_catalog.concat_ws('.', n.nspname, c.relname, a.id_col), array_agg(DISTINCT k.link)
+    SELECT l.shard, pg_catalog.concat_ws('.', n.nspname, c.relname, a.keys[1]), array_agg(DISTINCT k.link)
     FROM tube_pods_list(%(companion)s, in_limit => %(most)s, in_keys => %(most)s) AS l
     CROSS JOIN LATERAL unnest(l.keys) AS k (link)
     JOIN tube_attachment AS a ON a.tube = %(companion)s AND a.shard = l.shard

@@ -35,9 +35,9 @@ BEGIN
                     AND k.castmethod = 'b' AND k.castcontext = 'i'))) AS has_order
     INTO col
     FROM pg_attribute AS c JOIN pg_type AS t ON t.oid = tube_private_base_type(c.atttypid)
-    WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped AND c.attname = coalesce(order_col, att.id_col);
+    WHERE c.attrelid = att.tbl AND c.attnum > 0 AND NOT c.attisdropped AND c.attname = coalesce(order_col, att.keys[1]);
     wrong := CASE
-        WHEN NOT FOUND THEN format('%s has no column %L', att.tbl, coalesce(order_col, att.id_col))
+        WHEN NOT FOUND THEN format('%s has no column %L', att.tbl, coalesce(order_col, att.keys[1]))
         WHEN NOT col.has_order
             THEN format('the column %I of %s has the type %s, whose values have no order', col.name, att.tbl, col.type)
     END;
@@ -348,7 +348,7 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_key_attnums(att :"schema".tube
 LANGUAGE sql STABLE AS $$
     SELECT array_agg(a.attnum ORDER BY k.place)
     FROM tube_private_attachment_now(att) AS now,
-        unnest(tube_private_key_names(CASE WHEN now.tube IS NULL THEN att ELSE now END)) WITH ORDINALITY AS k (name, place)
+        unnest(CASE WHEN now.tube IS NULL THEN att.keys ELSE now.keys END) WITH ORDINALITY AS k (name, place)
     JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = k.name
 $$;
 

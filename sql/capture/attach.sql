@@ -194,17 +194,17 @@ DECLARE
     how CONSTANT text := '%s with shards %s to %s%s%s%s';
     changed text;
 BEGIN
-    PERFORM tube_private_bring_in_line(new, 'ordered');
+    PERFORM tube_private_bring_in_line(new, false);
     IF old.tube IS NOT NULL THEN
         changed := format('%s, attached to tube %L by ' || how || ', is now attached by ' || how, tbl, tube,
-            tube_private_key_label(old), old.shard, old.shard + (old.shards - 1), ' by ' || quote_ident(old.key_cols[old.shard_place + 1]),
+            tube_private_key_label(old), old.shard, old.shard + (old.shards - 1), ' by ' || quote_ident(old.keys[old.shard_place + 1]),
             ', columns ' || array_to_string(old.columns, ' '),
             CASE WHEN old.replica THEN ', replica' END,
-            tube_private_key_label(new), new.shard, new.shard + (new.shards - 1), ' by ' || quote_ident(new.key_cols[new.shard_place + 1]),
+            tube_private_key_label(new), new.shard, new.shard + (new.shards - 1), ' by ' || quote_ident(new.keys[new.shard_place + 1]),
             ', columns ' || array_to_string(new.columns, ' '),
             CASE WHEN new.replica THEN ', replica' END);
         IF (old.shard, old.shards, old.shard_place) IS DISTINCT FROM (new.shard, new.shards, new.shard_place)
-            OR change.anew
+            OR tube_private_is_root(new) AND old.keys <> new.keys
         THEN
             RAISE WARNING USING MESSAGE = changed,
                 HINT = 'Each row has a document under a new key. Backfill the table: that writes these documents, and its '
@@ -215,7 +215,7 @@ BEGIN
         END IF;
     ELSE
         IF tube_private_is_root(new)
-            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = ANY (tube_private_key_names(new))
+            AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = tbl AND a.attname = ANY (new.keys)
                 AND NOT a.attnotnull)
         THEN
             RAISE WARNING USING
@@ -236,10 +236,10 @@ BEGIN
             HINT = 'Its ids are taken for ids of that table. Name the column that holds them: id_col => COLUMN. If '
                 'they are other ids, attach it in a separate shard.';
     ELSIF change.differs AND id_col IS NULL AND key_cols IS NULL
-        AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.id_col) AS k WHERE k.is_key OR k.is_unique)
+        AND NOT EXISTS (SELECT FROM tube_id_column(tbl, new.keys[1]) AS k WHERE k.is_key OR k.is_unique)
     THEN
         RAISE WARNING USING
-            MESSAGE = format('nothing proves that the key %I of %s is unique', new.id_col, tbl),
+            MESSAGE = format('nothing proves that the key %I of %s is unique', new.keys[1], tbl),
             HINT = 'Of rows with one id, any one becomes the document. Name the column that is unique, or this one if you '
                 'know that it is: id_col => COLUMN.';
     END IF;
@@ -247,33 +247,28 @@ END
 $$;
 
 -- tube_private_begin_attach: an attachment as it is stored, and as it is to be, with pytube's own objects for it.
--- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or not; anew:
---   whether the rows of a root table get other keys by it. A column that was renamed is the same.
+-- Result: was: NULL when the table is not attached; wanted; differs: whether it was attached by other arguments, or not.
 -- Errors: TU104, TU106 as there.
 -- Locks: the registry row.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_begin_attach(
     tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean,
-    key_cols name[] = NULL, shard_by name = NULL, OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean,
-    OUT anew boolean
+    key_cols name[] = NULL, shard_by name = NULL, OUT was :"schema".tube_attachment, OUT wanted :"schema".tube_attachment, OUT differs boolean
 )
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     reg tube_registry;
-    keys name[];
 BEGIN
     SELECT r.* INTO STRICT reg FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
-    PERFORM tube_private_prune(tube);
+    PERFORM tube_private_prune(tube), tube_private_follow_columns(tube, tbl);
     SELECT a.* INTO was FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     wanted := was;
     wanted.tube := tube;
     wanted.tbl := tbl;
     wanted.shard := tube_private_range(tube, tbl, shard, shards);
     wanted.shards := shards;
-    keys := CASE WHEN key_cols IS NULL THEN ARRAY[tube_private_key(tbl, id_col, reg.key_type)]
+    wanted.keys := CASE WHEN key_cols IS NULL THEN ARRAY[tube_private_key(tbl, id_col, reg.key_type)]
         ELSE tube_private_check_key(tbl, key_cols, id_col, reg.key_type) END;
-    wanted.id_col := keys[1];
-    wanted.key_cols := CASE WHEN key_cols IS NOT NULL THEN keys END;
-    wanted.shard_place := array_position(wanted.key_cols, shard_by) - 1;
+    wanted.shard_place := array_position(key_cols, shard_by) - 1;
     PERFORM tube_private_check_shard_by(wanted, shard_by);
     wanted.row_filter := reg.predicate;
     wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
@@ -283,12 +278,8 @@ BEGIN
     IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
         wanted.position := NULL; -- it is the last one of its new shards, once an owner has agreed
     END IF;
-    differs := (was.tube, was.shard, was.shards, was.shard_place, tube_private_key_names(was), was.columns, was.replica) IS DISTINCT FROM
-        (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, keys, wanted.columns, wanted.replica);
-    anew := tube_private_is_root(wanted) AND tube_private_key_names(was) <> keys
-        AND (was.seen_oid = tbl AND was.seen_attnums[:cardinality(tube_private_key_names(was))] = ARRAY(
-            SELECT a.attnum FROM unnest(keys) WITH ORDINALITY AS k (name, place)
-            JOIN pg_attribute AS a ON a.attrelid = $2 AND a.attname = k.name ORDER BY k.place)) IS NOT TRUE;
+    differs := (was.tube, was.shard, was.shards, was.shard_place, was.keys, was.columns, was.replica) IS DISTINCT FROM
+        (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, wanted.keys, wanted.columns, wanted.replica);
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
     PERFORM tube_private_provide(wanted);
 END
@@ -310,7 +301,7 @@ BEGIN
     END IF;
     SELECT a.* INTO other FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     WHERE a.tube = att.tube AND a.shard = att.shard AND a.tbl <> att.tbl
-        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.key_cols) IS DISTINCT FROM cardinality(att.key_cols)
+        AND (a.shard_place IS DISTINCT FROM att.shard_place OR cardinality(a.keys) <> cardinality(att.keys)
             OR EXISTS (SELECT FROM unnest(types, tube_private_key_texts(a)) AS t (here, there) WHERE t.here <> t.there))
     ORDER BY a.position LIMIT 1;
     IF NOT FOUND THEN
@@ -318,7 +309,7 @@ BEGIN
     ELSIF other.shard_place IS DISTINCT FROM att.shard_place THEN
         RAISE EXCEPTION USING ERRCODE = 'TU106',
             MESSAGE = format('%s can''t be attached to tube %L: %s, which has its shards, is spread by %s', att.tbl, att.tube, other.tbl,
-                coalesce(quote_ident(other.key_cols[other.shard_place + 1]) || ' alone', 'its whole key')),
+                coalesce(quote_ident(other.keys[other.shard_place + 1]) || ' alone', 'its whole key')),
             HINT = CASE WHEN other.shard_place IS NULL THEN 'Leave shard_by out.'
                 ELSE format('Give key_cols, and its column %s as shard_by.', other.shard_place + 1) END;
     END IF;
@@ -334,8 +325,8 @@ $$;
 -- has the type of the tube's.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_texts(att :"schema".tube_attachment) RETURNS text[]
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN att.key_cols IS NULL THEN ARRAY[tube_private_key_type(att.tube)::text]
-        ELSE array_replace(tube_key_types(att.tbl, att.key_cols), 'enum', 'text') END
+    SELECT CASE WHEN cardinality(att.keys) = 1 THEN ARRAY[tube_private_key_type(att.tube)::text]
+        ELSE array_replace(tube_key_types(att.tbl, att.keys), 'enum', 'text') END
 $$;
 
 -- tube_private_refuse_table: refuses relations that can't be attached.

@@ -155,7 +155,7 @@ BEGIN
         'oid', att.tbl::oid,
         'schema', quote_ident(tube_private_schema()),
         'key', tube_private_type_sql(key_type),
-        'key_columns', (SELECT string_agg(format('r.%I', k), ', ') FROM unnest(tube_private_key_names(att)) AS k),
+        'key_columns', (SELECT string_agg(format('r.%I', k), ', ') FROM unnest(att.keys) AS k),
         'id', tube_private_id_sql(att, 'r'),
         'passes', tube_private_passes_sql(att, 'r'),
         'row_passes', coalesce(tube_private_passes_call(att, 'r'), 'true'), -- put leaves NULLs out
@@ -356,13 +356,13 @@ BEGIN
         WHEN t.typtype = 'd' THEN format('format_type(pg_typeof(r.%1$I), NULL) = %2$L AND COALESCE(r.%1$I, NULL::%3$s) IS NULL',
             a.attname, tube_private_type_sql(t.oid), tube_private_type_sql(tube_private_base_type(t.oid)))
         -- A key may have any of the types that keys have: it is written out whichever it is.
-        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE WHEN a.attname <> ALL (tube_private_key_names(att)) THEN ARRAY[t.oid]
-            ELSE tube_private_key_types(CASE WHEN att.key_cols IS NULL THEN tube_private_key_type(att.tube)
+        ELSE format('pg_typeof(r.%I)::oid = ANY (%L::oid[])', a.attname, CASE WHEN a.attname <> ALL (att.keys) THEN ARRAY[t.oid]
+            ELSE tube_private_key_types(CASE WHEN cardinality(att.keys) = 1 THEN tube_private_key_type(att.tube)
                 ELSE (tube_key_types(att.tbl, ARRAY[a.attname]))[1]::regtype END) END) END ORDER BY a.attnum)
     INTO conditions
     FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid
     WHERE a.attrelid = att.tbl AND a.attnum > 0 AND NOT a.attisdropped
-        AND (a.attname = ANY (tube_private_key_names(att)) OR (t.oid < 16384 OR t.typtype = 'd') AND a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
+        AND (a.attname = ANY (att.keys) OR (t.oid < 16384 OR t.typtype = 'd') AND a.attnum IN (SELECT c.attnum FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c));
     IF att.row_filter IS NOT NULL THEN
         conditions := conditions || (
             SELECT format('%1$s::oid::regprocedure::text = format(''%%s(%%s)'', %1$s, array_to_string(ARRAY[%2$s]::text[], '',''))', passes,
@@ -376,7 +376,7 @@ BEGIN
     -- show another one.
     query := replace(format('SELECT %s AND NOT EXISTS (SELECT FROM pg_attribute AS v WHERE v.attname = ANY (%L) AND (v.attgenerated = ''v'''
             ' OR current_setting(''transaction_isolation'') <> ''read committed'' AND tube_private_is_replaced(v.xmax)) AND v.attrelid = ',
-            array_to_string(conditions, ' AND '), tube_private_key_names(att) || att.columns
+            array_to_string(conditions, ' AND '), att.keys || att.columns
                 || ARRAY(SELECT c.name FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c ORDER BY c.attnum)), '%', '%%')
         || '%1$L::regclass) FROM (SELECT (NULL::%1$s).*) AS r';
     rest := format('%L::pg_catalog.regclass, %s, %L', tube_private_function(att, 'door'), tube_private_flag_sql(att.tube),

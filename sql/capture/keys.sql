@@ -30,65 +30,31 @@ COMMENT ON FUNCTION :"schema".tube_shard_of(uuid, integer, integer) IS
 COMMENT ON FUNCTION :"schema".tube_shard_of(text, integer, integer) IS
     'Returns the shard of an id (bigint, uuid or text) in a table that is attached with these values.';
 
--- tube_private_key_bigint, tube_private_key_uuid, tube_private_key_text: a column's value as a key of a tube.
--- Capture functions and backfills call them with the key column of an attached table. Overloads pick the types that hold such
--- keys, and domains over them; the last overload takes any other type and gives NULL. So a column that changed its
--- type never makes a writer's statement fail. They are inlined, and cost nothing.
--- Result: the key; NULL for NULL, and for a value of another type.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_bigint(value bigint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_bigint(value integer) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value::bigint;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_bigint(value smallint) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value::bigint;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_bigint(value anyelement) RETURNS bigint
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.int8';
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_uuid(value uuid) RETURNS uuid
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_uuid(value anyelement) RETURNS uuid
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.uuid';
-
--- Texts are compared byte by byte: a collation may take different ones for equal.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(value text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(value varchar) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value::text;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_text(value anyelement) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.text';
-
--- Of these types only parts of keys can be.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_boolean(value boolean) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_boolean(value anyelement) RETURNS boolean
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.bool';
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_date(value date) RETURNS date
-LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN value;
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_date(value anyelement) RETURNS date
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT NULL::pg_catalog.date';
-
 -- tube_private_key_type: the type of a tube's keys: bigint, uuid or text.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_type(tube text) RETURNS regtype
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp
 AS $$ SELECT r.key_type FROM tube_registry AS r WHERE r.tube = $1 $$;
 
 -- tube_private_id_sql: the key of an attached table's row as SQL text with all names in full; row_name: of the row, or NULL.
+-- A value becomes one of the key's type by COALESCE, see tube_private_bound_sql; of a column that has another type by now, none
+-- does: see tube_private_guard. Texts are compared byte by byte: a collation may take different ones for equal.
 -- Of several columns it is the text of a JSON array, of the types of tube_key_types: each is written in one way, whatever
 -- the session's settings are. An enum becomes its label by its output function, which concat calls: a user's cast
 -- never runs. A row with a NULL among them has no key.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_id_sql(att :"schema".tube_attachment, row_name text = NULL) RETURNS text
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN att.key_cols IS NULL
+    SELECT CASE WHEN cardinality(att.keys) = 1
         THEN (
-            SELECT format(CASE t.key_type WHEN 'text'::regtype THEN '(%I.tube_private_key_%s(%s) COLLATE pg_catalog."C")'
-                ELSE '%I.tube_private_key_%s(%s)' END, tube_private_schema(), t.key_type, concat(row_name || '.', quote_ident(att.id_col)))
+            SELECT format(CASE t.key_type WHEN 'text'::regtype THEN '(COALESCE(%s, NULL::%s) COLLATE pg_catalog."C")'
+                ELSE 'COALESCE(%s, NULL::%s)' END, concat(row_name || '.', quote_ident(att.keys[1])), tube_private_type_sql(t.key_type))
             FROM tube_private_key_type(att.tube) AS t (key_type))
         ELSE (
             SELECT format('(CASE WHEN %s THEN pg_catalog.json_build_array(%s)::pg_catalog.text END COLLATE pg_catalog."C")',
                 string_agg(v.value || ' IS NOT NULL', ' AND ' ORDER BY k.place),
                 string_agg(CASE k.type WHEN 'enum' THEN format('pg_catalog.concat(%s)', v.value)
-                    ELSE format('%I.tube_private_key_%s(%s)', tube_private_schema(), coalesce(k.type, 'text'), v.value) END,
+                    ELSE format('COALESCE(%s, NULL::%s)', v.value, tube_private_type_sql(coalesce(k.type, 'text')::regtype)) END,
                     ', ' ORDER BY k.place))
-            FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place),
+            FROM unnest(att.keys, tube_key_types(att.tbl, att.keys)) WITH ORDINALITY AS k (name, type, place),
                 concat(row_name || '.', quote_ident(k.name)) AS v (value)) END
 $$;
 
@@ -106,15 +72,11 @@ LANGUAGE sql STABLE AS $$
             ELSE format('%I.tube_key_part(%s, %s)', tube_private_schema(), id, att.shard_place) END, att.shard, att.shards) END
 $$;
 
--- tube_private_key_names: the columns of an attached table's key, in order.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key_names(att :"schema".tube_attachment) RETURNS name[]
-LANGUAGE sql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$ SELECT coalesce(att.key_cols, ARRAY[att.id_col]) $$;
-
--- tube_private_key_label: these columns in words, for messages.
+-- tube_private_key_label: the columns of an attached table's key in words, for messages.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_key_label(att :"schema".tube_attachment) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT CASE WHEN att.key_cols IS NULL THEN quote_ident(att.id_col)
-        ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.key_cols) AS k)) END
+    SELECT CASE WHEN cardinality(att.keys) = 1 THEN quote_ident(att.keys[1])
+        ELSE format('(%s)', (SELECT string_agg(quote_ident(k), ', ') FROM unnest(att.keys) AS k)) END
 $$;
 
 -- tube_key_types: the types of columns as parts of a key of several: bigint (also smaller integers), text (also varchar),
@@ -163,7 +125,7 @@ LANGUAGE sql STABLE AS $$
     SELECT EXISTS (
         SELECT FROM pg_index AS i
         WHERE i.indrelid = att.tbl AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL
-            AND (SELECT bool_and(coalesce(a.attname = ANY (tube_private_key_names(att)), false))
+            AND (SELECT bool_and(coalesce(a.attname = ANY (att.keys), false))
                 FROM unnest(i.indkey[:i.indnkeyatts - 1]) AS k (attnum)
                 LEFT JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND a.attnum > 0))
 $$;

@@ -205,7 +205,9 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RET
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
     PERFORM tube_private_drop_strangers(a.tube, a.tbl)
-    FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl JOIN pg_proc AS p ON p.oid = a.captured_by
+    FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
+    JOIN pg_proc AS p ON p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
+        AND p.proname = a.trigger_function AND p.pronargs = 0
     WHERE p.proowner <> c.relowner;
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
     EXECUTE format('GRANT CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), tube_private_owner_of(tbl));
@@ -241,10 +243,11 @@ DECLARE
     statement text;
 BEGIN
     PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)), tube_private_drop_former(stored, att, att.trigger_function);
-    IF stored.captured_by = to_regprocedure(tube_private_function(att, 'capture') || '()') THEN
+    IF stored.tbl::oid = ANY (stored.members) THEN -- else it was restored, and has missed nothing
         PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
-        WHERE EXISTS (SELECT FROM tube_private_our_ddl(stored) AS d WHERE d LIKE 'GRANT %');
-        -- A member whose triggers were dropped waits, until they are there again: see tube_private_follow_members.
+        WHERE to_regprocedure(tube_private_function(att, 'capture') || '()') IS NOT NULL
+            AND EXISTS (SELECT FROM tube_private_our_ddl(stored) AS d WHERE d LIKE 'GRANT %');
+        -- Whatever took its triggers, such as a former owner's function that went: see tube_private_follow_members.
         UPDATE tube_attachment AS a SET waiting = a.waiting || l.lost
         FROM (SELECT array_agg(DISTINCT t.rel::oid) AS lost FROM tube_private_trigger_names(stored) AS t
             WHERE t.wanted AND NOT t.is_there AND t.rel::oid = ANY (stored.members)

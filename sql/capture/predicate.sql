@@ -173,12 +173,13 @@ BEGIN
     INTO columns FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c;
     IF EXISTS (
         SELECT FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-        WHERE r.name = passes AND p.proowner = owner AND p.proargtypes::text = columns.bound
+        WHERE r.name = passes HAVING count(*) = 1 -- beside another one the guard could not tell
+            AND bool_and(p.proowner = owner AND p.proargtypes::text = columns.bound
             AND obj_description(p.oid, 'pg_proc') = tag AND p.prosqlbody IS NOT NULL
             AND p.proconfig IS NULL AND NOT p.prosecdef AND p.provolatile = 'i' -- else it would not become a part of plans
             -- A cast or an operator may have come between the look at the types and this.
             AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
-                AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384))
+                AND d.refclassid IN ('pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass) AND d.refobjid >= 16384)))
         AND NOT EXISTS (SELECT FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c
             JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attnum = c.attnum WHERE a.attgenerated = 'v')
     THEN
@@ -198,7 +199,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_passes_sql(att :"schema".tube_attachment, row_name text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT format('(%s%s)', (SELECT string_agg(format('%s.%I IS NOT NULL', row_name, k.name), ' AND ' ORDER BY k.place)
-        FROM unnest(tube_private_key_names(att)) WITH ORDINALITY AS k (name, place)), ' AND ' || tube_private_passes_call(att, row_name))
+        FROM unnest(att.keys) WITH ORDINALITY AS k (name, place)), ' AND ' || tube_private_passes_call(att, row_name))
 $$;
 
 -- tube_private_passes_call: a call of an attachment's predicate for a row, as SQL text; NULL when there is none.

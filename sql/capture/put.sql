@@ -93,7 +93,7 @@ BEGIN
             ARRAY(SELECT generate_series(shard, shard + (shards - 1))));
         RETURN;
     END IF;
-    PERFORM tube_private_ask_once(tube, shard, root, att.id_col);
+    PERFORM tube_private_ask_once(tube, shard, root, att.keys[1]);
 END
 $$;
 

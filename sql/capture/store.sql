@@ -1,15 +1,13 @@
 -- tube_private_store: sees that an attachment is as it is to be, and stores it; asks for what finds rows that came and went.
 -- An owner consents by running all of the owner's statements: so no role can attach a table that it does not own, or
--- use another table's function, or other shards.
--- Arguments: att; mode: as of tube_private_bring_in_line; where it is late, the attachment is to be what its table says by
---   now; misfit: as late, for an owner who knows already why it can't be in line.
--- Errors: 42501 an owner has to do something, and mode is neither; if it is late, that is a WARNING.
+-- use another table's function, other shards, or another predicate.
+-- Arguments: att; late: the attachment is to be what its table and its tube say by now.
+-- Errors: 42501 an owner has to do something; if it is late, that is a WARNING.
 -- Locks: the caller holds the registry row; the attachment.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, mode text) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_store(att :"schema".tube_attachment, late boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp SET quote_all_identifiers = off AS $$
 DECLARE
     old CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
-    late CONSTANT boolean := mode IN ('late', 'misfit');
     missing record;
     is_complete boolean;
 BEGIN
@@ -25,39 +23,32 @@ BEGIN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
     att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END; -- in others it is the last
-    att.row_filter := (tube_private_require(att.tube)).predicate;
+    PERFORM tube_private_parse_predicate(att.tube, att.row_filter);
     att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
     att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
-    att.id_col := (tube_private_key_names(att))[1];
     att := tube_private_with_columns(att);
     -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(late AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
     is_complete := coalesce(missing.elsewhere, true);
     PERFORM tube_private_ask_owner(att, missing.statement, missing.rel, late)
-    WHERE missing.statement IS NOT NULL AND mode <> 'misfit';
+    WHERE missing.statement IS NOT NULL;
     IF old.tube IS NULL THEN
-        INSERT INTO tube_attachment (tube, tbl, shard, id_col, trigger_function)
-        VALUES (att.tube, att.tbl, att.shard, att.id_col, att.trigger_function);
+        INSERT INTO tube_attachment (tube, tbl, shard, keys, trigger_function)
+        VALUES (att.tube, att.tbl, att.shard, att.keys, att.trigger_function);
     END IF;
     IF is_complete THEN
-        att.captured_by := to_regprocedure(tube_private_function(att, 'capture') || '()');
         UPDATE tube_attachment AS a
-        SET shard = att.shard, shards = att.shards, id_col = att.id_col, key_cols = att.key_cols, shard_place = att.shard_place, row_filter = att.row_filter,
+        SET shard = att.shard, shards = att.shards, keys = att.keys, shard_place = att.shard_place, row_filter = att.row_filter,
             columns = att.columns, replica = att.replica, touch_name = att.touch_name,
-            seen_oid = att.seen_oid, seen_attnums = att.seen_attnums, seen_types = att.seen_types, captured_by = att.captured_by
+            seen_attnums = att.seen_attnums, seen_key = att.seen_key
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
                 AND (att.shard, att.shards) <> (old.shard, old.shards);
             PERFORM tube_private_follow_root(old);
         END IF;
-        IF att.captured_by <> old.captured_by AND att.seen_oid = old.seen_oid THEN
-            PERFORM tube_private_ask_backfill(att, format('%s was not captured for a while, as its owner changed', att.tbl));
-        END IF;
-        UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = att.tube
-            AND tube_private_key_names(att) <> tube_private_key_names(old);
-        PERFORM tube_private_follow_types(old, att);
+        PERFORM tube_private_follow_key(old, att);
     END IF;
     PERFORM tube_private_follow_members(att, old.members, old.waiting);
 END
@@ -88,48 +79,43 @@ BEGIN
 END
 $$;
 
--- tube_private_follow_members: follows which partitions have come to an attached table, or left it, and stores which there are.
--- pytube may not read them. So a partition that comes with rows, or may have had some before it got its triggers, asks
--- for a backfill; for rows of a detached one a sweep is enough.
+-- tube_private_follow_members: follows which partitions have come to an attached table, or left it, and stores which there are,
+-- and which of them lack triggers.
+-- pytube may not read them. So a table that was written to unseen, or a partition that comes, maybe with rows, asks for a
+-- backfill; for rows of a detached one a sweep is enough.
 -- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses
 -- none.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".tube_attachment, members oid[], waiting oid[]) RETURNS void
 LANGUAGE plpgsql AS $$
-#variable_conflict use_column
+#variable_conflict use_variable
 DECLARE
-    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members END;
-    come CONSTANT regclass[] := ARRAY(
-        -- Tables that have their triggers now, and did not before.
-        SELECT t.rel FROM tube_private_trigger_names(att) AS t JOIN pg_class AS c ON c.oid = t.rel
-        WHERE t.wanted GROUP BY t.rel, c.relkind
-        HAVING bool_and(t.is_there) AND CASE WHEN t.rel::oid = ANY (known) THEN t.rel::oid = ANY (waiting)
-            ELSE c.relkind = 'r' AND t.rel::oid <> ALL (known) END);
-    rel regclass;
+    tree CONSTANT oid[] := tube_private_member_oids(att.tbl);
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members ELSE tree END;
+    lacking CONSTANT oid[] := ARRAY(SELECT DISTINCT t.rel::oid FROM tube_private_trigger_names(att) AS t
+        WHERE t.wanted AND NOT t.is_there ORDER BY 1);
+    come CONSTANT regclass[] := ARRAY( -- these have their triggers now, and had not before
+        SELECT m.rel FROM tube_private_members(att.tbl) AS m
+        WHERE m.rel::oid <> ALL (lacking) AND CASE WHEN m.rel::oid = ANY (known) THEN m.rel::oid = ANY (waiting) ELSE m.kind = 'r' END);
+    part regclass;
 BEGIN
-    FOR rel IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
+    FOR part IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
         RAISE WARNING USING
             MESSAGE = format('%s, which has come to %s, is a foreign table: tube %L sees nothing that is written by its name',
-                rel, att.tbl, att.tube),
+                part, att.tbl, att.tube),
             HINT = 'Write to it by the name of the partitioned table, and backfill that if it has new rows.';
     END LOOP;
-    SELECT c INTO rel FROM unnest(come) AS c WHERE NOT tube_private_is_fresh(c) LIMIT 1;
+    SELECT c INTO part FROM unnest(come) AS c WHERE NOT tube_private_is_fresh(c) LIMIT 1;
     IF FOUND THEN
-        PERFORM tube_private_ask_backfill(att, format(CASE WHEN rel::oid = ANY (known) THEN 'triggers of %1$s were gone'
-            ELSE '%1$s has come to %2$s, maybe with rows' END, rel, att.tbl));
-    ELSIF EXISTS (SELECT FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
-        WHERE coalesce(c.relkind = 'r', true) AND m.rel NOT IN (SELECT n.rel FROM tube_private_members(att.tbl) AS n))
+        PERFORM tube_private_ask_backfill(att, format(CASE WHEN part::oid = ANY (known) THEN 'triggers of %1$s were gone'
+            ELSE '%1$s has come to %2$s, maybe with rows' END, part, att.tbl));
+    ELSIF EXISTS (SELECT FROM unnest(known) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
+        WHERE coalesce(c.relkind = 'r', true) AND m.rel <> ALL (tree))
     THEN
         PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true,
             (tube_private_require(att.tube)).companion_of);
     END IF;
-    att.members := CASE WHEN known IS NULL THEN tube_private_member_oids(att.tbl) ELSE ARRAY(
-        SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m JOIN pg_class AS c ON c.oid = m.rel
-        WHERE m.rel = ANY (known) OR m.rel = ANY (come) OR c.relkind <> 'r' ORDER BY 1) END;
-    -- Were one of these dropped before it gets its triggers, nothing else would show that rows of it are at the sink.
-    att.waiting := nullif(ARRAY(SELECT m.rel::oid FROM tube_private_members(att.tbl) AS m
-        WHERE m.rel <> ALL (att.members) OR m.rel = ANY (known) AND m.rel = ANY (waiting) AND m.rel <> ALL (come)), '{}');
-    UPDATE tube_attachment AS a SET members = att.members, waiting = att.waiting
-    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (att.members, att.waiting);
+    UPDATE tube_attachment AS a SET members = tree, waiting = nullif(lacking, '{}')
+    WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (tree, nullif(lacking, '{}'));
 END
 $$;
 
@@ -158,7 +144,7 @@ BEGIN
         RETURN;
     END IF;
     -- Of a root table, it does for what writers ask for: see tube_private_resync.
-    PERFORM tube_private_put_schedule(att.tube, att.shard, tube_private_table_name(att.tbl), att.id_col, tube_private_is_root(att));
+    PERFORM tube_private_put_schedule(att.tube, att.shard, tube_private_table_name(att.tbl), att.keys[1], tube_private_is_root(att));
     RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
 $$;

@@ -29,7 +29,7 @@ BEGIN
         BEGIN
             att := tube_private_begin_sync(att.tube, att.tbl);
             IF att.tube IS NOT NULL THEN
-                PERFORM tube_private_bring_in_line(att, 'late');
+                PERFORM tube_private_bring_in_line(att, true);
             END IF;
             done := done + 1;
         EXCEPTION WHEN OTHERS THEN
@@ -53,31 +53,30 @@ COMMENT ON FUNCTION :"schema".tube_sync() IS
 CREATE OR REPLACE FUNCTION :"schema".tube_private_attachment_now(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
-    keys CONSTANT integer := cardinality(tube_private_key_names(att));
+    width CONSTANT integer := cardinality(att.keys);
     names name[];
     seen name[];
 BEGIN
     SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place),
         array_agg(coalesce(moved.attname, same.attname) ORDER BY s.place)
     INTO names, seen
-    FROM unnest(tube_private_key_names(att) || att.columns, att.seen_attnums) WITH ORDINALITY AS s (name, attnum, place)
+    FROM unnest(att.keys || att.columns, att.seen_attnums) WITH ORDINALITY AS s (name, attnum, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
-    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.seen_oid = att.tbl AND NOT moved.attisdropped
+    LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.tbl::oid = ANY (att.members) AND NOT moved.attisdropped
         AND moved.attnum = s.attnum;
-    names := tube_private_each_once(names[:keys], seen[:keys]) || tube_private_each_once(names[keys + 1:], seen[keys + 1:]);
-    IF tube_private_table_fault(att.tbl) IS NOT NULL
-        OR (SELECT count(DISTINCT n) FROM unnest(names[:keys]) AS n) < keys -- of two, one was dropped, and the other has its name
-        OR att.key_cols IS NOT NULL AND array_position(tube_key_types(att.tbl, names[:keys]), NULL) IS NOT NULL
-        OR att.key_cols IS NULL AND NOT EXISTS (
+    names := tube_private_each_once(names[:width], seen[:width]) || tube_private_each_once(names[width + 1:], seen[width + 1:]);
+    IF att.tube IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL
+        OR (SELECT count(DISTINCT n) FROM unnest(names[:width]) AS n) < width -- of two, one was dropped, and the other has its name
+        OR width > 1 AND array_position(tube_key_types(att.tbl, names[:width]), NULL) IS NOT NULL
+        OR width = 1 AND NOT EXISTS (
             SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
                 AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)))
     THEN
         RETURN NULL;
     END IF;
-    att.id_col := names[1];
-    att.key_cols := CASE WHEN att.key_cols IS NOT NULL THEN names[:keys] END;
+    att.keys := names[:width];
     att.columns := (SELECT array_agg(c.name ORDER BY c.place) FROM (
-        SELECT n.name, min(n.place) AS place FROM unnest(names[keys + 1:]) WITH ORDINALITY AS n (name, place)
+        SELECT n.name, min(n.place) AS place FROM unnest(names[width + 1:]) WITH ORDINALITY AS n (name, place)
         WHERE n.name IS NOT NULL GROUP BY n.name) AS c);
     IF EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = ANY (att.columns) AND a.attgenerated = 'v') THEN
         att.columns := NULL; -- a change of a virtual generated column can't be seen: any UPDATE counts
@@ -95,60 +94,34 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- tube_private_follow_columns: stores the names that an attachment's columns have now. A worker reads by them.
--- A key that is another column by now asks for a backfill.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_columns(tube text, tbl regclass) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
     now tube_attachment;
-    keys name[];
-    moved integer;
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NULL OR (now.id_col, now.key_cols, now.columns, now.seen_oid, now.seen_attnums, now.seen_types)
-        IS NOT DISTINCT FROM (att.id_col, att.key_cols, att.columns, att.seen_oid, att.seen_attnums, att.seen_types)
+    IF now.tube IS NOT NULL AND (now.keys, now.columns, now.seen_attnums, now.seen_key)
+        IS DISTINCT FROM (att.keys, att.columns, att.seen_attnums, att.seen_key)
     THEN
-        RETURN;
+        UPDATE tube_attachment AS a SET keys = now.keys, columns = now.columns,
+            seen_attnums = now.seen_attnums, seen_key = now.seen_key
+        WHERE a.tube = $1 AND a.tbl = $2;
+        PERFORM tube_private_follow_key(att, now);
     END IF;
-    UPDATE tube_attachment AS a SET id_col = now.id_col, key_cols = now.key_cols, columns = now.columns, seen_oid = now.seen_oid,
-        seen_attnums = now.seen_attnums, seen_types = now.seen_types,
-        captured_by = CASE WHEN now.seen_oid = att.seen_oid THEN a.captured_by END -- in a restored database it is another number
-    WHERE a.tube = $1 AND a.tbl = $2;
-    keys := tube_private_key_names(now);
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND keys <> tube_private_key_names(att);
-    SELECT n.place INTO moved FROM unnest(keys, tube_private_key_names(att)) WITH ORDINALITY AS n (now, was, place)
-    WHERE n.now = n.was AND now.seen_attnums[n.place] <> att.seen_attnums[n.place] LIMIT 1;
-    IF now.seen_oid = att.seen_oid AND moved IS NOT NULL THEN
-        PERFORM tube_private_ask_backfill(now, format('another column of %s has the name %I now', now.tbl, keys[moved]));
-    END IF;
-    PERFORM tube_private_follow_types(att, now);
 END
 $$;
 
--- tube_private_follow_types: asks for a backfill where a key of several columns has the same columns as before, and their values
--- are other texts by now: a bigint became a text, or a label of an enum was renamed.
--- Labels that have come change nothing, nor does an enum that became a text, or the other way round.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_types(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
+-- tube_private_follow_key: asks for a backfill where an attachment is to have the same key as before, and what that was is not
+-- all there: another column has the name, a column another type, or an enum other labels. Labels that have come change nothing.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_key(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    other name;
 BEGIN
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND now.seen_types <> was.seen_types;
-    SELECT (tube_private_key_names($2))[k.place] INTO other
-    FROM unnest(was.seen_types, now.seen_types) WITH ORDINALITY AS k (was, now, place)
-    WHERE now.seen_attnums[k.place] = was.seen_attnums[k.place] AND CASE WHEN k.was LIKE 'enum{%' AND k.now LIKE 'enum{%' THEN
-            EXISTS (
-                SELECT FROM unnest(substr(k.was, 5)::text[]) AS w (label) CROSS JOIN LATERAL (
-                    SELECT bool_or(n.label = w.label) AS same, bool_or(split_part(n.label, ' ', 1) = split_part(w.label, ' ', 1)) AS there,
-                        bool_or(ltrim(n.label, '0123456789') = ltrim(w.label, '0123456789')) AS named
-                    FROM unnest(substr(k.now, 5)::text[]) AS n (label)) AS f
-                WHERE NOT f.same AND (f.there OR NOT f.named)) -- in another enum, of the same names, it has another number
-        ELSE regexp_replace(k.was, '^enum.*', 'text') <> regexp_replace(k.now, '^enum.*', 'text') END
-    ORDER BY k.place LIMIT 1;
-    IF FOUND AND now.seen_oid = was.seen_oid THEN
-        PERFORM tube_private_ask_backfill(now, format('the column %I of its key has another type, or other labels, now', other));
-    END IF;
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND (now.keys, now.seen_key) <> (was.keys, was.seen_key);
+    PERFORM tube_private_ask_backfill(now, format('its key %s has another column, type or label now', tube_private_key_label(now)))
+    WHERE now.tbl::oid = ANY (was.members) AND NOT now.seen_key @> was.seen_key AND (now.keys = was.keys
+        OR now.seen_attnums[:cardinality(now.keys)] = was.seen_attnums[:cardinality(was.keys)]);
 END
 $$;
 
@@ -156,15 +129,16 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_with_columns(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    att.seen_oid := att.tbl::oid;
     att.seen_attnums := ARRAY(
-        SELECT a.attnum FROM unnest(tube_private_key_names(att) || att.columns) WITH ORDINALITY AS c (name, place)
+        SELECT a.attnum FROM unnest(att.keys || att.columns) WITH ORDINALITY AS c (name, place)
         LEFT JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = c.name AND a.attnum > 0 ORDER BY c.place);
-    att.seen_types := (
-        SELECT array_agg(concat(k.type, (
-            SELECT array_agg(concat_ws(' ', e.oid, e.enumlabel) ORDER BY e.oid) FROM pg_attribute AS a JOIN pg_enum AS e ON e.enumtypid = a.atttypid
-            WHERE a.attrelid = att.tbl AND a.attname = k.name)) ORDER BY k.place)
-        FROM unnest(att.key_cols, tube_key_types(att.tbl, att.key_cols)) WITH ORDINALITY AS k (name, type, place));
+    att.seen_key := ARRAY(
+        SELECT concat_ws(' ', k.place, f.what)
+        FROM unnest(att.keys, CASE WHEN cardinality(att.keys) > 1 THEN tube_key_types(att.tbl, att.keys) END) WITH ORDINALITY AS k (name, type, place)
+        JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = k.name,
+            LATERAL (SELECT concat_ws(' ', a.attnum, k.type) UNION ALL
+                SELECT concat_ws(' ', e.oid, e.enumlabel) FROM pg_enum AS e WHERE e.enumtypid = a.atttypid) AS f (what)
+        ORDER BY 1);
     RETURN att;
 END
 $$;
@@ -178,12 +152,6 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp A
         OR a.members IS DISTINCT FROM tube_private_member_oids(a.tbl)
         OR EXISTS (SELECT FROM tube_private_owner_ddl(now, false))
         OR EXISTS (SELECT FROM tube_private_our_ddl(now))
-        -- What tube_private_drop_routines drops; all at once, as pg_proc has no index for that.
-        OR (a.tube, a.tbl) IN (
-            SELECT b.tube, b.tbl FROM tube_attachment AS b JOIN pg_class AS c ON c.oid = b.tbl
-            JOIN pg_proc AS p ON substring(p.proname FROM '_(?:capture|passes)_([0-9a-f]{8})(?:_[0-9a-f]{12})?$') = right(b.trigger_function, 8)
-            WHERE p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND p.proowner <> c.relowner
-                AND (p.proname = b.trigger_function OR p.proname ~ '_passes_[0-9a-f]{8}_[0-9a-f]{12}$'))
     ORDER BY a.tube, a.position
 $$;
 
@@ -224,13 +192,12 @@ END
 $$;
 
 -- tube_private_bring_in_line: makes an attachment as it is to be, with the rights of the caller.
--- Arguments: mode: ordered: an impossible step is an error; predicate: the same, and tube_private_set_predicate stores it;
---   install: the same, but for a predicate that does not fit any more there is a WARNING; late: some time after DDL: so
---   there is, too, and an impossible step for a partition keeps nothing else.
+-- Arguments: late: some time after DDL: what an owner has to do is a WARNING then, and an impossible step for a partition keeps
+--   nothing else. Otherwise an impossible step is an error.
 -- Errors: 42501 the caller does not own the table, and an owner has to do something; 55P03 a lock could not be had;
---   TU105 the predicate does not fit, and mode is ordered.
+--   TU105 the predicate does not fit.
 -- Locks: a table without its triggers: SHARE ROW EXCLUSIVE; a table with too many: ACCESS EXCLUSIVE.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_bring_in_line(att :"schema".tube_attachment, mode text) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_bring_in_line(att :"schema".tube_attachment, late boolean) RETURNS void
 LANGUAGE plpgsql SECURITY INVOKER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     is_owner CONSTANT boolean := (SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = att.tbl);
@@ -244,28 +211,29 @@ BEGIN
         BEGIN
             PERFORM tube_private_try_predicate(att);
         EXCEPTION WHEN SQLSTATE 'TU105' THEN
-            IF mode <> 'late' AND mode <> 'install' THEN
+            IF NOT late THEN
                 RAISE;
             END IF;
             RAISE WARNING USING MESSAGE = SQLERRM,
                 DETAIL = format('Until it fits again, writes of %s ask for a backfill, which waits, and workers can''t read its rows.', att.tbl),
                 HINT = 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
-            mode := 'misfit';
+            PERFORM tube_private_close_capture();
+            RETURN;
         END;
     END IF;
     -- Partitions may be made until the locks are there, so it looks again until none is new.
     FOR look IN 1..20 LOOP
-        EXIT WHEN NOT is_owner OR mode = 'misfit';
+        EXIT WHEN NOT is_owner;
         FOR missing IN
             SELECT p.part, array_agg(d.statement ORDER BY d.place) AS statements
             FROM tube_private_owner_ddl(att, true) WITH ORDINALITY AS d (statement, rel, place)
-            CROSS JOIN LATERAL (SELECT CASE WHEN mode = 'late' AND d.rel <> att.tbl THEN d.rel END AS part) AS p
+            CROSS JOIN LATERAL (SELECT CASE WHEN late AND d.rel <> att.tbl THEN d.rel END AS part) AS p
             WHERE (p.part = ANY (refused)) IS NOT TRUE GROUP BY p.part ORDER BY p.part NULLS FIRST
         LOOP
             BEGIN
                 PERFORM tube_private_patiently(ARRAY[format('SELECT tube_private_run_owner_ddl(%L)', missing.statements)],
                     format('%s is attached to tube %L', att.tbl, att.tube),
-                    CASE WHEN mode <> 'late' THEN 100 WHEN missing.part IS NULL THEN 20 ELSE 1 END);
+                    CASE WHEN NOT late THEN 100 WHEN missing.part IS NULL THEN 20 ELSE 1 END);
             EXCEPTION WHEN OTHERS THEN
                 IF missing.part IS NULL THEN
                     RAISE;
@@ -277,7 +245,7 @@ BEGIN
         END LOOP;
         EXIT WHEN NOT FOUND;
     END LOOP;
-    PERFORM tube_private_store(att, mode) WHERE mode <> 'predicate';
+    PERFORM tube_private_store(att, late);
 END
 $$;
 
@@ -358,7 +326,8 @@ BEGIN
             RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM; -- anybody's view may use one
         END;
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
-        FROM pg_class AS c JOIN pg_proc AS p ON p.oid = att.captured_by WHERE c.oid = att.tbl;
+        FROM pg_class AS c JOIN pg_proc AS p ON p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
+        WHERE c.oid = att.tbl;
         IF NOT capture.is_owners THEN
             BEGIN
                 PERFORM tube_private_drop_strangers(att.tube, att.tbl);
@@ -370,7 +339,8 @@ BEGIN
                 WHERE tube_private_is_fresh(t.rel) AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel))
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
-            WHERE t.rel <> att.tbl AND t.rel::oid <> ALL (att.members) AND t.statement !~ '^DROP ';
+            WHERE t.rel <> att.tbl AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting))
+                AND t.statement !~ '^DROP ';
             -- Partitions with triggers since they were made, and never a row, can't have missed changes. Where
             -- the triggers can't be made, this is rolled back, too.
             UPDATE tube_attachment AS a SET members = ARRAY(SELECT DISTINCT m FROM unnest(a.members || come) AS m ORDER BY m)

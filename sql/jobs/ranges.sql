@@ -59,7 +59,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value', HINT = 'Give 1 to 10000.';
     END IF;
     att := tube_private_attachment(backfill.tube, backfill.tbl);
-    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || tube_private_key_names(att)) THEN
+    IF att.columns IS NOT NULL AND backfill.order_col <> ALL (att.columns || att.keys) THEN
         RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
             MESSAGE = format('%s is attached with columns, and %L, which may change without a touch, is none of them',
                 att.tbl, backfill.order_col),

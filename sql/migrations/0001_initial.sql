@@ -12,8 +12,7 @@ CREATE DOMAIN :"schema".tube_shard AS integer CHECK (VALUE >= 0);
 CREATE TABLE :"schema".tube_installation (
     one          boolean PRIMARY KEY DEFAULT true CHECK (one),
     installation uuid    NOT NULL DEFAULT gen_random_uuid(),
-    last_epoch   bigint  NOT NULL DEFAULT 0,
-    sync_oid     oid      -- of tube_sync() at the last installation: pg_upgrade gives functions other ones
+    last_epoch   bigint  NOT NULL DEFAULT 0
 );
 INSERT INTO :"schema".tube_installation DEFAULT VALUES;
 
@@ -37,26 +36,23 @@ CREATE TABLE :"schema".tube_registry (
 );
 
 -- Generated objects have the names that the columns of these numbers had then. The numbers
--- hold for the table of seen_oid only: a restored one has others, and then the names count.
+-- hold only where the table is among the members: a restored one has other numbers, and then the names count.
 CREATE TABLE :"schema".tube_attachment (
     tube     text     NOT NULL REFERENCES :"schema".tube_registry ON DELETE CASCADE,
     tbl      regclass NOT NULL,
     shard    integer  NOT NULL CHECK (shard >= 0),
     shards   integer  NOT NULL DEFAULT 1 CHECK (shards >= 1),
-    id_col   name     NOT NULL,
+    keys     name[]   NOT NULL CHECK (cardinality(keys) BETWEEN 1 AND 8), -- the columns of the key
     position bigint   GENERATED ALWAYS AS IDENTITY, -- the first attached of a shard is its root table
     row_filter       text,  -- the tube's predicate
     trigger_function text NOT NULL, -- the name of the generated one, in the capture schema
     touch_name       text,  -- pytube's function behind {table}_touch
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
-    seen_oid     oid,
     seen_attnums smallint[], -- of the key's columns, then of columns
-    seen_types   text[],     -- of the columns of a key of several, with numbers and labels of enums; NULL of another key
+    seen_key     text[],     -- the number and type of each column of the key, and the labels of enums with theirs
     members      oid[],      -- of a partitioned table: all of its tree, itself too
-    waiting      oid[],      -- parts whose triggers could not be made so far, and members that lost some
-    captured_by  oid,        -- the trigger function that an owner had agreed to last
-    key_cols     name[]     CHECK (cardinality(key_cols) BETWEEN 2 AND 8), -- of a key of several columns; id_col is the first of them
+    waiting      oid[],      -- those of them that lack triggers: what is written by their names is not seen
     shard_place  smallint,   -- which of them alone determines a key's shard, from 0; NULL: all
     made         boolean NOT NULL DEFAULT false, -- it was attached because a file declares it, and not manually
     PRIMARY KEY (tube, tbl)

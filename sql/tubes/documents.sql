@@ -133,8 +133,8 @@ CREATE OR REPLACE FUNCTION :"schema".tube_documents() RETURNS TABLE (
     tbl regclass, id_col name, shard integer, shards integer, columns name[], key_cols name[], shard_by name
 )
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
-    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.id_col, a.shard, a.shards, a.columns,
-        a.key_cols, a.key_cols[a.shard_place + 1]
+    SELECT r.tube, r.companion_of, r.declared, r.key_type, r.partitions, a.tbl, a.keys[1], a.shard, a.shards, a.columns,
+        CASE WHEN cardinality(a.keys) > 1 THEN a.keys END, a.keys[a.shard_place + 1]
     FROM tube_registry AS r
     LEFT JOIN (tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl) ON a.tube = r.tube
     WHERE r.kind = 'tube' ORDER BY r.tube, a.position
@@ -199,11 +199,11 @@ DECLARE
     root record;
 BEGIN
     FOR root IN
-        SELECT DISTINCT ON (a.shard) a.shard, tube_private_table_name(a.tbl) AS name, a.id_col
+        SELECT DISTINCT ON (a.shard) a.shard, tube_private_table_name(a.tbl) AS name, a.keys[1] AS key
         FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
         WHERE a.tube = tube_private_resync_documents.tube ORDER BY a.shard, a.position
     LOOP
-        PERFORM tube_private_ask_once(tube, root.shard, root.name, root.id_col);
+        PERFORM tube_private_ask_once(tube, root.shard, root.name, root.key);
     END LOOP;
     IF NOT FOUND AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         PERFORM tube_private_ask_once(tube, 0, table_name, NULL);

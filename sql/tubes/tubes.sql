@@ -23,7 +23,7 @@ DECLARE
     att tube_attachment;
 BEGIN
     FOR att IN SELECT w.* FROM tube_private_ensure_tube(tube, partitions, predicate, key_type) AS w LOOP
-        PERFORM tube_private_bring_in_line(att, 'predicate');
+        PERFORM tube_private_bring_in_line(att, false);
     END LOOP;
     PERFORM tube_private_set_predicate(tube, predicate);
 END
@@ -101,8 +101,8 @@ LANGUAGE sql AS $$
     WHERE a.tube = $1 AND w.tube IS NOT NULL ORDER BY a.position
 $$;
 
--- tube_private_set_predicate: gives a tube its predicate, once the owners of all its tables have agreed: see
--- tube_private_store. So whoever may call this can't set one for tables of others.
+-- tube_private_set_predicate: gives a tube its predicate, once the owners of all its tables have agreed, as tube_private_store
+-- has seen. So whoever may call this can't set one for tables of others.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_predicate(tube text, predicate text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_variable
@@ -112,8 +112,11 @@ BEGIN
     PERFORM tube_private_parse_predicate(tube, wanted);
     UPDATE tube_registry AS r SET predicate = wanted, version = r.version + 1
     WHERE r.tube = tube AND r.kind = 'tube' AND predicate IS NOT NULL AND r.predicate IS DISTINCT FROM wanted;
-    IF FOUND THEN
-        PERFORM tube_private_store(w, 'ordered') FROM tube_private_attachments_with(tube, wanted) AS w;
+    IF FOUND AND EXISTS (SELECT FROM tube_attachment AS a JOIN tube_private_attachments_with(tube, wanted) AS w USING (tube, tbl)
+        WHERE a.row_filter IS DISTINCT FROM wanted)
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('not all owners of tables of tube %L have agreed to its predicate', tube), HINT = 'Call tube_ensure_exists.';
     END IF;
 END
 $$;
@@ -388,8 +391,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg
         SELECT a.*, rank() OVER (PARTITION BY a.tube, a.shard ORDER BY a.position) = 1 AS root
         FROM tube_attachment AS a WHERE EXISTS (SELECT FROM pg_class AS c WHERE c.oid = a.tbl)
     )
-    SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.id_col, a.root, a.columns, a.replica,
-        r.key_type, r.companion_of, a.key_cols, a.key_cols[a.shard_place + 1]
+    SELECT r.tube, r.predicate, r.partitions, a.tbl, a.shard, a.shards, a.keys[1], a.root, a.columns, a.replica,
+        r.key_type, r.companion_of, CASE WHEN cardinality(a.keys) > 1 THEN a.keys END, a.keys[a.shard_place + 1]
     FROM tube_registry AS r LEFT JOIN present AS a ON a.tube = r.tube
     WHERE r.kind = 'tube' AND (in_tbl IS NULL OR a.tbl = in_tbl)
     ORDER BY r.tube, a.shard, a.position

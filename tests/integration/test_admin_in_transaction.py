@@ -11,7 +11,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from pytube.config import parse
-from pytube.db.borrowed import borrowed
+from pytube.db.database import borrowed
 from pytube.declarations.apply import Declarations
 from pytube.declarations.model import Kind, State
 from pytube.declarations.survey import survey

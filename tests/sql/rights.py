@@ -110,7 +110,7 @@ PRIVATE = by_callers(
         """
         tube_private_adopt tube_private_adoption_rights tube_private_attach tube_private_begin_attach
         tube_private_drop_outbox tube_private_drop_parked tube_private_ensure_tube tube_private_is_root
-        tube_private_key_label tube_private_key_names tube_private_open_schema tube_private_outbox_wake
+        tube_private_key_label tube_private_open_schema tube_private_outbox_wake
         tube_private_refuse_table tube_private_require tube_private_set_predicate
         """,
     ),
@@ -120,7 +120,8 @@ PRIVATE = by_callers(
         tube_private_begin_around tube_private_begin_change tube_private_begin_collect
         tube_private_begin_mark tube_private_begin_range tube_private_begin_split tube_private_begin_step3
         tube_private_begin_sync tube_private_briefly tube_private_bring_in_line
-        tube_private_capture_schema tube_private_end_collect tube_private_end_range tube_private_end_split
+        tube_private_capture_schema tube_private_close_capture tube_private_end_collect
+        tube_private_end_range tube_private_end_split
         tube_private_end_step3 tube_private_lock_parked tube_private_open_capture tube_private_owner_ddl
         tube_private_patiently tube_private_predicate_columns tube_private_put_parked
         tube_private_refuse_predicate tube_private_refuse_renamed
@@ -143,9 +144,8 @@ PRIVATE = by_callers(
     (
         ANYBODY,
         """
-        tube_private_elsewhere tube_private_fits tube_private_is_replaced
-        tube_private_key_bigint tube_private_key_boolean tube_private_key_date tube_private_key_text
-        tube_private_key_uuid tube_private_may_read tube_private_see_ddl
+        tube_private_elsewhere tube_private_fits tube_private_is_replaced tube_private_may_read
+        tube_private_see_ddl
         """,
     ),
 )
@@ -212,11 +212,6 @@ INVOKERS = {
     # whoever runs DDL owns the partition that gets triggers
     "tube_private_follow_ddl",
     # inlined wherever they are used
-    "tube_private_key_bigint",
-    "tube_private_key_boolean",
-    "tube_private_key_date",
-    "tube_private_key_text",
-    "tube_private_key_uuid",
     "tube_key_part",
     "tube_shard_of",
     "es-live_item_passes_…",
@@ -226,11 +221,6 @@ INVOKERS = {
 
 UNPINNED = {
     # bound when they were made, and inlined
-    "tube_private_key_bigint",
-    "tube_private_key_boolean",
-    "tube_private_key_date",
-    "tube_private_key_text",
-    "tube_private_key_uuid",
     "tube_key_part",
     "tube_shard_of",
     "es-live_item_passes_…",

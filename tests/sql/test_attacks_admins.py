@@ -24,7 +24,7 @@ def test_an_admin_makes_no_root_table_a_related_one(world: World) -> None:
             MALLORY,
             f"SELECT tube.tube_private_provide(jsonb_populate_record(a, '{change}'))"
             " FROM tube.tube_attachment AS a",
-            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{change}'), 'ordered')"
+            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{change}'), false)"
             " FROM tube.tube_attachment AS a",
         )
         assert roots(world) == before, change
@@ -47,9 +47,9 @@ def test_an_admin_takes_no_predicate_from_anothers_table(world: World) -> None:
     world.try_all(
         MALLORY,
         *(
-            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{{\"row_filter\": null}}'), '{mode}')"
+            f"SELECT tube.tube_private_store(jsonb_populate_record(a, '{{\"row_filter\": null}}'), {late})"
             " FROM tube.tube_attachment AS a"
-            for mode in ("ordered", "predicate", "install", "late", "misfit")
+            for late in ("false", "true")
         ),
     )
     world.admin.execute("SELECT tube_sync()")
@@ -153,7 +153,7 @@ def test_what_an_admin_leaves_of_an_attachment_that_is_none(world: World) -> Non
     before = scalar(world.admin, left)
     world.run(
         MALLORY,
-        "SELECT tube.tube_private_begin_attach('words', a.tbl, a.shard, a.shards, a.id_col, NULL, false)"
+        "SELECT tube.tube_private_begin_attach('words', a.tbl, a.shard, a.shards, a.keys[1], NULL, false)"
         " FROM tube.tube_attachment AS a WHERE a.tube = 'es-live'",
         "SELECT tube.tube_private_begin_attach('es-live', 'app.other', 50, 1, NULL, NULL, false)",
     )
@@ -223,7 +223,7 @@ def test_an_admin_sets_no_predicate_of_anothers_table(world: World, predicate: s
         "SELECT tube.tube_table_ensure_detached('es-live', 'app.t'),"
         f" tube.tube_private_set_predicate('es-live', '{predicate}')",
         f"SELECT tube.tube_ensure_exists('es-live', 4, '{predicate}')",
-        "SELECT tube.tube_private_store(jsonb_populate_record(a, '{\"row_filter\": null}'), 'late')"
+        "SELECT tube.tube_private_store(jsonb_populate_record(a, '{\"row_filter\": null}'), true)"
         " FROM tube.tube_attachment AS a",
         f"SELECT tube.tube_private_set_predicate('es-live', '{predicate}')",
     )

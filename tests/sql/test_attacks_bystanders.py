@@ -121,18 +121,21 @@ def test_a_view_keeps_no_partition_from_being_followed(world: World) -> None:
 
 
 def test_no_other_column_leads_the_key_of_anothers_table(world: World) -> None:
-    """Of a key of several columns no function of the owner's has id_col, by which backfills are ordered."""
+    """Backfills are ordered by the first column."""
     world.admin.execute("CREATE TABLE bank.two (a integer, b integer, v integer, PRIMARY KEY (a, b))")
     world.admin.execute("ALTER TABLE bank.two OWNER TO keeper")
     world.admin.execute("SELECT tube_ensure_exists('two', 1, NULL, 'text')")
     world.admin.execute("SELECT tube_table_ensure_attached('two', 'bank.two', 0, key_cols => '{a,b}')")
-    world.run(
+    world.try_all(
         "worker",
-        "DO $do$ DECLARE a tube.tube_attachment := ("
-        "SELECT t FROM tube.tube_attachment AS t WHERE t.tube = 'two');"
-        " BEGIN a.id_col := 'nothing'; PERFORM tube.tube_private_store(a, 'ordered'); END $do$",
+        *(
+            "DO $do$ DECLARE a tube.tube_attachment := ("
+            "SELECT t FROM tube.tube_attachment AS t WHERE t.tube = 'two');"
+            f" BEGIN a.keys := '{keys}'; PERFORM tube.tube_private_store(a, false); END $do$"
+            for keys in ("{nothing}", "{b,a}", "{b}")
+        ),
     )
-    assert scalar(world.admin, "SELECT id_col FROM tube_attachment WHERE tube = 'two'") == "a"
+    assert scalar(world.admin, "SELECT keys[1] FROM tube_attachment WHERE tube = 'two'") == "a"
 
 
 # --- in the name of others ------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ def test_a_column_that_is_quoted_by_the_session(any_dsn: str) -> None:
         db.execute(f"ALTER TABLE {TABLE} RENAME id TO key".encode())
         db.execute("SELECT tube_sync()")
         assert db.execute(
-            "SELECT a.id_col, c.name FROM tube_attachment AS a,"
+            "SELECT a.keys[1], c.name FROM tube_attachment AS a,"
             " tube_private_predicate_columns(a.tbl, a.row_filter) AS c"
         ).fetchall() == [("key", "value")]
 

@@ -133,7 +133,7 @@ def test_overloads_beside_the_functions_of_others(world: World, arguments: str) 
     world.admin.execute("GRANT tube_admin TO mallory")
     world.run(MALLORY, "SELECT tube.tube_private_open_capture('app.t')")
     names = [function_of(world, "passes", table) for table in ("acct", "vault")]
-    names += [f"tube_capture.{name}" for name in ("cardinality", "array_agg", "tube_private_key_bigint")]
+    names += [f"tube_capture.{name}" for name in ("cardinality", "array_agg", "json_build_array")]
     for name in names:
         world.run(
             MALLORY,
@@ -211,7 +211,7 @@ def test_an_admin_changes_no_shards_of_anothers_table(world: World) -> None:
         " FROM tube.tube_attachment AS a",
         'SELECT tube.tube_private_provide(jsonb_populate_record(a, \'{"trigger_function": "x"}\'))'
         " FROM tube.tube_attachment AS a",
-        "SELECT tube.tube_private_store(jsonb_populate_record(a, '{\"shard\": 7, \"shards\": 3}'), 'late')"
+        'SELECT tube.tube_private_store(jsonb_populate_record(a, \'{"shard": 7, "shards": 3}\'), true)'
         " FROM tube.tube_attachment AS a",
         "SELECT tube.tube_table_ensure_attached('es-live', 'bank.acct', 7)",
     )
@@ -390,7 +390,7 @@ def test_an_owner_keeps_no_other_table_from_being_followed(world: World) -> None
     world.admin.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
     world.admin.execute("SELECT tube.tube_sync()")
     assert any("app.u" in one and "there is a function app.u_touch" in one for one in warnings), warnings
-    columns = "SELECT id_col FROM tube.tube_attachment WHERE tbl = 'bank.acct'::regclass"
+    columns = "SELECT keys[1] FROM tube.tube_attachment WHERE tbl = 'bank.acct'::regclass"
     assert scalar(world.admin, columns) == "key"
 
 

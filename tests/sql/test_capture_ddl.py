@@ -122,7 +122,7 @@ def test_two_columns_that_change_names(db: Conn, follow: Follow) -> None:
     assert found + asked(db) == ["backfill_schedule"]
     if not found:
         (told,) = said
-        assert told.endswith(f"for tube '{TUBE}': another column of public.item has the name id now")
+        assert told.endswith(f"for tube '{TUBE}': its key id has another column, type or label now")
     assert scalar(db, "SELECT tube_sync()") == 0
     db.execute("INSERT INTO item (third, id) VALUES (5, 6)")
     assert ops(db) == [("I", 6)]

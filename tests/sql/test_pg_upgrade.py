@@ -104,18 +104,13 @@ def test_what_waits_is_kept_and_capture_goes_on(upgrade: Upgrade) -> None:
         assert scalar(conn, f"SELECT count(*) FROM tube.{OUTBOX}") == 2
 
 
-@pytest.mark.parametrize("moves", [False, True], ids=["no upgrade", "upgrade"])
-def test_what_was_not_captured_before_is_still_to_be_resent(
-    postgres: Postgres, dsn: str, conn: Conn, moves: bool
-) -> None:
+def test_what_was_not_captured_before_is_still_to_be_resent(postgres: Postgres, dsn: str, conn: Conn) -> None:
     """A table has a new owner, who has not agreed yet, so there is no function of theirs."""
     set_up(conn)
     with roles(dsn, "an_heir") as admin:
         admin.execute(f"ALTER TABLE {TABLE} OWNER TO an_heir".encode())
         conn.execute(f"INSERT INTO {TABLE} VALUES (1)")
         assert ops(conn) == [], "it is not captured"
-        if moves:  # all other oids of functions that are stored are looked up
-            conn.execute("UPDATE tube_installation SET sync_oid = 1")
         psql_file(postgres, dsn, INSTALL_SQL)
         conn.execute("SELECT tube_sync()")
         assert asked(conn) == ["backfill_schedule"]

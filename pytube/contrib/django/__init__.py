@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.transaction import TransactionManagementError
 
-from pytube.db.borrowed import borrowed
+from pytube.db.database import borrowed
 from pytube.outbox import Message
 from pytube.outbox import stash as stash_by
 

@@ -33,14 +33,14 @@ SEEDS = [
         "rows_come_unseen",
         "rows of a partition that is attached are missed",
         _STORE,
-        "SELECT c INTO rel FROM unnest(come) AS c WHERE NOT",
-        "SELECT c INTO rel FROM unnest(come[2:]) AS c WHERE NOT",
+        "SELECT c INTO part FROM unnest(come) AS c WHERE NOT",
+        "SELECT c INTO part FROM unnest(come[2:]) AS c WHERE NOT",
     ),
     _seed(
         "rows_go_unseen",
         "documents of a partition that is detached stay",
         _STORE,
-        "FROM unnest(coalesce(known, '{}') || coalesce(waiting, '{}')) AS m (rel)",
+        "FROM unnest(known) AS m (rel)",
         "FROM unnest('{}'::oid[]) AS m (rel)",
     ),
     _seed(
@@ -92,7 +92,7 @@ SEEDS = [
         "an_old_filter_stays",
         "a changed predicate is not what writers go by",
         "sql/tubes/tubes.sql",
-        "        PERFORM tube_private_bring_in_line(att, 'predicate');\n",
+        "        PERFORM tube_private_bring_in_line(att, false);\n",
         "        NULL;\n",
     ),
     _seed(
