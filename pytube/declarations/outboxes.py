@@ -9,18 +9,7 @@ from collections.abc import Iterator
 
 from pytube.config import OutboxConfig
 from pytube.config.names import table_name
-from pytube.declarations.model import (
-    Action,
-    DeclaredOutbox,
-    Kind,
-    Outbox,
-    Plan,
-    State,
-    Step,
-    There,
-    notes_of,
-    state_of,
-)
+from pytube.declarations.model import Action, DeclaredOutbox, Kind, Outbox, Plan, Step, There, planned
 from pytube.errors import UsageError
 
 
@@ -40,39 +29,13 @@ def plan(outbox: DeclaredOutbox, there: There) -> Plan:
     """
     _refuse(outbox, there)
     now = there.outboxes.get(outbox.name)
-    found = list(_steps(outbox, now))
-    applied = there.applied(Kind.OUTBOX).get(outbox.name)
     details = {
         "partitions": outbox.partitions or (1 if now is None else now.partitions),
         "value_type": outbox.value_type if now is None else now.value_type,
         "table": None if outbox.table is None else str(outbox.table),
         "wakes": outbox.wakes if outbox.table is not None else True,
     }
-    notes = notes_of(Kind.OUTBOX, outbox.name, there)
-    state = state_of(outbox.digest, applied, found)
-    return Plan(Kind.OUTBOX, outbox.name, state, tuple(found), tuple(notes), details, outbox, applied)
-
-
-def farewell(name: str, there: There, *, stays: bool) -> Plan:
-    """What --prune does about an outbox that is declared no more; `stays`: its section is there."""
-    now = there.outboxes[name]
-    if stays or not now.made:
-        action, text = Action.RELEASE, f"keep outbox {now.name}, no longer managed by the file"
-        reason = (
-            f"[outbox.{now.name}] no longer declares anything in the database"
-            if stays
-            else "it was created manually"
-        )
-        note = f"{reason}: --prune keeps outbox {now.name} as it is, no longer managed by the file"
-    else:
-        action = Action.DROP
-        left = f"; its table {now.table} stays" if now.adopted else ""
-        text = f"drop outbox {now.name}{left}"
-        note = "the file no longer declares it; --prune drops it" + (
-            "" if now.adopted else ", once no records are in it"
-        )
-    step = Step(Kind.OUTBOX, action, now.name, text)
-    return Plan(Kind.OUTBOX, now.name, State.GONE, (step,), (note,), {}, None, now.applied)
+    return planned(Kind.OUTBOX, outbox, there, list(_steps(outbox, now)), details)
 
 
 def _steps(outbox: DeclaredOutbox, now: Outbox | None) -> Iterator[Step]:

@@ -93,7 +93,6 @@ class _Printer:
         self._there = there
 
     def section(self, plan: Plan, *, backfill: bool) -> Iterator[str]:
-        """All about one document, tube or outbox."""
         yield f"\n-- {plan.kind} {printable(plan.name)}: {plan.state}"
         if plan.steps:
             yield from self._guard(plan)

@@ -99,7 +99,6 @@ def _lose(step: Step, plan: Plan) -> Iterator[Statement]:
 
 
 def _make_tube(step: Step, plan: Plan, there: There) -> Statement:
-    """Make it, or change its predicate."""
     target = plan.target
     assert isinstance(target, Document | DeclaredTube)
     arguments = {
@@ -112,7 +111,6 @@ def _make_tube(step: Step, plan: Plan, there: There) -> Statement:
 
 
 def _make_outbox(plan: Plan, there: There) -> Statement:
-    """Make it, or change how it is adopted."""
     outbox = plan.target
     assert isinstance(outbox, DeclaredOutbox)
     common = {"outbox": outbox.name, "partitions": partitions(outbox.name, outbox, there)}
@@ -160,7 +158,6 @@ def _note_attached(plan: Plan, table: TableName, there: There) -> Iterator[State
 
 
 def _note(plan: Plan, digest: str | None, *, made: bool = False) -> Statement:
-    """Record the digest of the applied declaration."""
     if plan.kind is Kind.DOCUMENT:
         return Statement(_DECLARE, {"name": plan.name, "digest": digest})
     return Statement(_APPLIED, {"name": plan.name, "digest": digest, "made": made})

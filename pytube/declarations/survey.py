@@ -23,6 +23,7 @@ from pytube.declarations.model import (
     State,
     Target,
     There,
+    farewell,
     read_there,
 )
 from pytube.documents.catalogue import Catalogue
@@ -105,7 +106,7 @@ def _one(
             _refuse_name(connection, schema, there, kind, name)
             target = _target(config, connection, schema, there, kind, name)
             if target is None:
-                return _farewell(config, there, kind, name)
+                return farewell(kind, name, there, stays=name in _sections(config, kind))
             found = plan(target, there)
             if isinstance(target, Document):
                 more = (*_appeared(found, config, there.tubes), *_guarded(found, connection))
@@ -155,16 +156,6 @@ def _target(
 
 def _sections(config: Config, kind: Kind) -> Mapping[str, TubeConfig | OutboxConfig]:
     return config.outboxes if kind is Kind.OUTBOX else config.tubes
-
-
-def _farewell(config: Config, there: There, kind: Kind, name: str) -> Plan:
-    """What --prune does; the section of its tube or outbox may stay."""
-    of_kind = {
-        Kind.DOCUMENT: documents.farewell,
-        Kind.TUBE: tubes.farewell,
-        Kind.OUTBOX: outboxes.farewell,
-    }
-    return of_kind[kind](name, there, stays=name in _sections(config, kind))
 
 
 def plan(target: Target, there: There) -> Plan:

@@ -13,18 +13,7 @@ import psycopg
 from pytube.config import TubeConfig
 from pytube.config.section import key_path
 from pytube.config.tubes import Attached, attachments
-from pytube.declarations.model import (
-    Action,
-    DeclaredTube,
-    Kind,
-    Plan,
-    State,
-    Step,
-    There,
-    notes_of,
-    state_of,
-    widens,
-)
+from pytube.declarations.model import Action, DeclaredTube, Kind, Plan, Step, There, planned, widens
 from pytube.documents.catalogue import Catalogue, Column
 from pytube.documents.catalogue import Table as KnownTable
 from pytube.documents.tubes import Tube
@@ -196,8 +185,6 @@ def plan(tube: DeclaredTube, there: There) -> Plan:
     """
     _refuse(tube, there)
     now = there.tubes.get(tube.name)
-    found = _steps(tube, there)
-    applied = there.applied(Kind.TUBE).get(tube.name)
     details = {
         "partitions": tube.partitions or (1 if now is None else now.partitions),
         "key_type": tube.key_type.value,
@@ -217,35 +204,10 @@ def plan(tube: DeclaredTube, there: There) -> Plan:
             for one in tube.tables
         ],
     }
-    notes = notes_of(Kind.TUBE, tube.name, there)
-    others = (
-        [] if now is None else [one.table for one in now.tables if not one.made and not tube.table(one.table)]
-    )
-    if others and tube.tables:
-        notes.append(f"attached manually, so left alone: {', '.join(map(str, others))}")
-    state = state_of(tube.digest, applied, found)
-    return Plan(Kind.TUBE, tube.name, state, tuple(found), tuple(notes), details, tube, applied)
-
-
-def farewell(name: str, there: There, *, stays: bool) -> Plan:
-    """What --prune does about a tube that is declared no more; `stays`: its section is there."""
-    now = there.tubes[name]
-    by_hand = [str(one.table) for one in now.tables if not one.made]
-    if stays or not now.made or by_hand:
-        action, text = Action.RELEASE, f"keep tube {now.name}, no longer managed by the file"
-        reason = (
-            f"[tube.{now.name}] stays in the file, but no longer declares anything in the database"
-            if stays
-            else "it was created manually"
-            if not now.made
-            else f"{', '.join(by_hand)} was attached to it manually"
-        )
-        note = f"{reason}: --prune keeps tube {now.name} as it is, no longer managed by the file"
-    else:
-        action, text = Action.DROP, f"drop tube {now.name} and its queued changes"
-        note = "the file no longer declares it; --prune drops it. Documents at the sink stay there"
-    step = Step(Kind.TUBE, action, now.name, text)
-    return Plan(Kind.TUBE, now.name, State.GONE, (step,), (note,), {}, None, now.applied)
+    by_hand = [] if now is None else [one.table for one in now.tables if not one.made]
+    others = ", ".join(str(table) for table in by_hand if not tube.table(table))
+    notes = [f"attached manually, so left alone: {others}"] if others and tube.tables else []
+    return planned(Kind.TUBE, tube, there, _steps(tube, there), details, notes)
 
 
 def _steps(tube: DeclaredTube, there: There) -> list[Step]:

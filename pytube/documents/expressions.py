@@ -340,7 +340,6 @@ class Expressions:
 
 
 def _without_name(target: str, name: str) -> str:
-    """An entry of a SELECT list as Postgres prints it, without its AS."""
     for written in (name, quoted(name)):
         if target.endswith(f" AS {written}"):
             return target.removesuffix(f" AS {written}")
