@@ -157,9 +157,7 @@ class Enricher:
     ) -> EnrichFailed:
         """The error for a missing right, with the statement that grants it."""
         self._roots = None
-        tables = [(root.schema, root.table) for root in self._tables_of(groups)]
-        found = await connection.execute(GRANTS, about(error, tables))
-        remedy = how_to_let_read(error, connection.info.user, await found.fetchall())
+        remedy = await how_to_read(connection, error, self._tables_of(groups))
         return EnrichFailed(f"rows for tube {self._tube!r} can't be read: {describe(error)}; {remedy}")
 
     def _settings(self, groups: Mapping[int, Sequence[Id]]) -> Mapping[str, str]:
@@ -297,6 +295,14 @@ def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: R
             f"the query for {root.name} returned a document of id {min(unasked)}, which is none of %(ids)s: "
             f"its first column has to be {first} of {root.name}, and it has to ask for %(ids)s alone"
         )
+
+
+async def how_to_read(
+    connection: psycopg.AsyncConnection, error: psycopg.Error, roots: Iterable[Root]
+) -> str:
+    """What to run where the role of a session may not read; `roots`: known to be read."""
+    found = await connection.execute(GRANTS, about(error, [(root.schema, root.table) for root in roots]))
+    return how_to_let_read(error, connection.info.user, await found.fetchall())
 
 
 async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:
