@@ -199,7 +199,6 @@ def _queues(site: Site, sample: FleetSample) -> Html:
 
 
 def _summary(queue: Queue) -> Iterator[Any]:
-    """How many partitions are in each state."""
     states = [one.state for one in queue.partitions]
     for at, name in enumerate(sorted(set(states), key=list(STATES).index)):
         if at:
