@@ -152,7 +152,6 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
 
 
 def _where(connection: psycopg.Connection) -> str:
-    """Which database it is, and as whom."""
     info = connection.info
     return f"database {info.dbname} at {info.host}:{info.port}, as {info.user},"
 
@@ -454,7 +453,6 @@ def _check_outbox_brokers(config: Config, answered: dict[str, str | None]) -> It
 
 
 def _ask(kafka: Producers) -> str | None:
-    """Why the cluster does not answer; None: it does."""
     from confluent_kafka import KafkaException
 
     try:

@@ -100,7 +100,6 @@ class Partition:
     deleted: int = 0
     leader: str | None = None
     """Client id of the leader, or of a lost one; None without a leader."""
-    leader_id: UUID | None = None
     instance_id: UUID | None = None
     election: str | None = None
     epoch: int | None = None
@@ -266,8 +265,6 @@ class Process:
     instance: str | None
     """The first digits of the process's instance id; None for a version that does not report it."""
     version: str | None
-    pid: int
-    """Of the server's process."""
     silent_for: float | None = None
     """Seconds since it last did something in the session that renews terms, which it does every few seconds,
     terms or none; None: this role may not see that."""
@@ -425,10 +422,8 @@ class HostSample:
     """What this role may not see."""
     error: PytubeError | psycopg.Error | None = None
     """Why the host was not read; None when it was."""
-    read_at: float = 0.0
-    """When it was read who leads, at most some seconds ago: a moment of `time.monotonic()`."""
     counted_at: float = 0.0
-    """When the backlog was counted, which may be longer ago where that takes long."""
+    """When the backlog was counted, which may be long ago where that takes long: of `time.monotonic()`."""
     took: float = 0.0
     """Seconds that this reading took the server."""
     unverified: Sequence[Unverified] = ()

@@ -270,16 +270,6 @@ def _check_tables(connection: psycopg.Connection, schema: str) -> Iterator[Check
 def _check_sample(
     table: str, column: str, looked: str, repeated: int, examples: Sequence[str], *, is_key: bool
 ) -> Check:
-    """What a sample says of one table.
-
-    Args:
-        table: the table.
-        column: that of its ids.
-        looked: which rows were looked at, in words.
-        repeated: how many ids stand more than once among them.
-        examples: some of these.
-        is_key: whether the column may be taken for unique, as that of a partitioned table's primary key.
-    """
     if repeated:
         some = ", ".join(key if key.isprintable() else repr(key) for key in examples)
         return fail(
@@ -447,7 +437,6 @@ def check_delivery(look: Look) -> Iterator[Check]:
 
 
 def _check_pace(look: Look, found: HostSample) -> Iterator[Check]:
-    """Whether late queues catch up, which a second sample shows."""
     late = {queue.name: queue for queue in queues_of(found) if queue.is_behind}
     if not late:
         return

@@ -107,7 +107,6 @@ def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
 
 
 def _amount(queue: Queue) -> str:
-    """How much waits."""
     if queue.kind == "outbox":
         return f"{queue.waiting} records"
     return f"{queue.documents} documents, in {queue.waiting} pods"
@@ -180,8 +179,6 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
 
 
 class _Of(NamedTuple):
-    """A trouble of one partition."""
-
     kind: Kind
     level: Level
     reason: str
@@ -319,7 +316,6 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
 
 
 def _of_queue(rows: Sequence[Partition]) -> Iterator[Trouble]:
-    """Of all partitions of one tube or outbox."""
     name, kind = rows[0].name, rows[0].kind
     yield from _emptied(rows[0])
     yield from _pauses(rows)
@@ -363,7 +359,6 @@ def _parked(rows: Sequence[Partition], error: str) -> str:
 
 
 def _after_parking(rows: Sequence[Partition], error: str) -> str:
-    """The remedy for parked records of an outbox."""
     name = rows[0].name
     count = sum(row.parked_failed or row.parked.number for row in rows if row.parked is not None)
     late = f"{COME_LATE}; " if any(row.parked_overtaken for row in rows) else ""
@@ -378,7 +373,6 @@ def _after_parking(rows: Sequence[Partition], error: str) -> str:
 
 
 def _mending(outbox: str, error: str) -> str:
-    """The repair of the error for which a record of an outbox was parked."""
     if "message.max.bytes" in error:
         return (
             f'set a larger "message.max.bytes" in [outbox.{outbox}.kafka_options], and max.message.bytes at '
@@ -462,7 +456,6 @@ def _unled(
 
 
 def _refusals(refused: Sequence[Complaint]) -> str:
-    """Why running workers do not lead it."""
     found: dict[str, set[str]] = {}
     for one in refused:
         found.setdefault(one.reason, set()).add(one.client_id)
@@ -473,7 +466,6 @@ def _refusals(refused: Sequence[Complaint]) -> str:
 
 
 def _waits_there(rows: Sequence[Partition]) -> str:
-    """How much, and for how long."""
     age = max((seconds for row in rows if (seconds := oldest(row)) is not None), default=None)
     if age is None:
         return "nothing is queued there"
