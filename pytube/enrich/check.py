@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
 import psycopg
-from psycopg import sql
 
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
 from pytube.db.errors import describe, is_connection_lost, translate
@@ -24,7 +23,6 @@ from pytube.enrich.statements import (
     WhyNoName,
     parameters_for,
     parameters_of,
-    raw,
     refusals,
     section_of,
     section_path,
@@ -192,7 +190,7 @@ class _Statements:
         for section, table in _sections(self.config):
             if section.query is not None:
                 readers = _readers(self.config, section, self.roots)
-                alone = sql.SQL("SELECT FROM ({}\n) q").format(raw(section.query))
+                alone = f"SELECT FROM ({section.query}\n) q".encode()
                 error = await self._explain(next(iter(readers), None), alone)
                 if error is not None:
                     broken.add(id(section))
@@ -203,11 +201,11 @@ class _Statements:
             if id(section) not in broken and (fault := await self._fault_of_root(root, section)) is not None:
                 yield fault
 
-    async def _explain(self, root: Root | None, statement: sql.Composable) -> psycopg.Error | None:
+    async def _explain(self, root: Root | None, statement: bytes) -> psycopg.Error | None:
         """Why Postgres would refuse a statement; None when it would not."""
         arguments = arguments_of(self.tube, self.roots.keys, root, (), 0)
         try:
-            await self.connection.execute(sql.SQL("EXPLAIN ") + statement, arguments)
+            await self.connection.execute(b"EXPLAIN " + statement, arguments)
         except psycopg.Error as error:
             if is_connection_lost(error):
                 raise DatabaseUnavailable(f"Postgres is not available: {describe(error)}") from error

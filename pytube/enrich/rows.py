@@ -231,7 +231,7 @@ class Enricher:
         made = roots.state, root  # another read may have seen another registry meanwhile
         statement = self._statements.get(made)
         if statement is None:
-            statement = self._statements[made] = statement_for(roots, root, section).as_bytes(connection)
+            statement = self._statements[made] = statement_for(roots, root, section)
         arguments = arguments_of(self._tube, roots.keys, root, ids, next(iter(wanted)))
         cursor = await connection.execute(statement, arguments, binary=True)
         rows = await cursor.fetchall()
