@@ -16,8 +16,7 @@ from typing import Any, NoReturn
 from pytube.config.names import TableName
 from pytube.config.tubes import Attached
 from pytube.declarations.model import Action, Kind, Plan, Step, There, only, planned, widens
-from pytube.documents.model import Document, Link
-from pytube.documents.tubes import Companion, Tube, companions_of
+from pytube.documents.model import Companion, Document, Link, Tube, companions_of
 from pytube.errors import KeysWouldChange, UsageError
 
 _LONGEST = 57

@@ -13,8 +13,7 @@ import psycopg
 
 from pytube.config.names import TableName
 from pytube.config.tubes import Attached
-from pytube.documents.model import Document, Link
-from pytube.documents.tubes import Tube, read_tubes
+from pytube.documents.model import Document, Link, Tube, read_tubes
 from pytube.model import KeyType
 from pytube.tubes.queries import within
 

@@ -14,7 +14,7 @@ from pytube.config.documents import PartSection
 from pytube.config.section import key_path
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
-from pytube.declarations import documents, outboxes, tubes
+from pytube.declarations import documents, tubes
 from pytube.declarations.model import (
     DeclaredOutbox,
     DeclaredTube,
@@ -28,8 +28,7 @@ from pytube.declarations.model import (
 )
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
-from pytube.documents.model import Document
-from pytube.documents.tubes import Tube
+from pytube.documents.model import Document, Tube
 from pytube.errors import ConfigError, UsageError
 from pytube.sinks.registry import KeyTemplate
 from pytube.tubes.calls import explained
@@ -150,7 +149,7 @@ def _target(
         case TubeConfig() if section.declared:
             return tubes.declared_tube(name, section, there.tubes.get(name), connection, schema)
         case OutboxConfig() if section.declared:
-            return outboxes.declared_outbox(name, section)
+            return tubes.declared_outbox(name, section)
     return None
 
 
@@ -170,7 +169,7 @@ def plan(target: Target, there: There) -> Plan:
         case DeclaredTube():
             return tubes.plan(target, there)
         case DeclaredOutbox():
-            return outboxes.plan(target, there)
+            return tubes.plan_outbox(target, there)
 
 
 # --- documents --------------------------------------------------------------------------------------

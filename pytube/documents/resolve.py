@@ -17,8 +17,7 @@ from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import describe, translated
 from pytube.db.rights import GRANTS, about, how_to_let_read
-from pytube.documents.model import Document
-from pytube.documents.tubes import Companion, Tube, companions_of, read_tubes
+from pytube.documents.model import Companion, Document, Tube, companions_of, read_tubes
 from pytube.errors import ConfigError, StatementFailed
 from pytube.keys import part_parameter
 

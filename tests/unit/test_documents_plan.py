@@ -11,8 +11,7 @@ from pytube.config.names import TableName
 from pytube.config.tubes import Attached
 from pytube.declarations import documents
 from pytube.declarations.model import UNFINISHED, Action, Kind, Plan, State, Step, There, farewell
-from pytube.documents.model import Document
-from pytube.documents.tubes import Tube
+from pytube.documents.model import Document, Tube
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.model import KeyType
 from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, document, link
