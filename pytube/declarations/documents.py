@@ -31,7 +31,7 @@ def plan(document: Document, there: There) -> Plan:
     """
     _refuse(document, there)
     tubes = there.tubes
-    found = _steps(document, there)
+    found = list(_Steps(document, there.tubes).all())
     where = {link: tube for tube, link, _ in _wanted(document, companions_of(document, tubes), tubes)}
     followed = tuple((where[link], link) for link in document.links)
     details = {
@@ -87,10 +87,6 @@ def _attached(link: Link, shard: int, shards: int, tube: Tube | None) -> Attache
     return Attached(
         link.table, link.by, shard, shards, frozenset(link.columns), replica, shard_by=link.shard_by
     )
-
-
-def _steps(document: Document, there: There) -> list[Step]:
-    return list(_Steps(document, there.tubes).all())
 
 
 class _Steps:

@@ -59,13 +59,7 @@ WHERE c.oid = {table} AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
 def script(
     declarations: Declarations, plans: Sequence[Plan], *, backfill: bool, left: Sequence[Plan] = ()
 ) -> Iterator[str]:
-    """The script, in pieces.
-
-    Args:
-        declarations: of the database.
-        plans: the steps to print.
-        backfill: as of `Declarations.apply`.
-        left: plans that are left out; a comment says why.
+    """The script, in pieces; a comment says why the plans `left` are left out.
 
     Raises:
         UsageError: nothing has followed a renaming yet, so that the steps may be others.

@@ -57,10 +57,7 @@ def lock(plan: Plan, schema: str) -> Statement:
 def of_step(step: Step, plan: Plan, there: There) -> Iterator[Statement]:
     """The statements of a step, all in one transaction; of another number of partitions: see `repartition`.
 
-    Args:
-        step: of the plan.
-        plan: of one tube, document or outbox.
-        there: what there is before the step; or before the plan, if only steps of it were taken since.
+    `there`: before the step; or before the plan, if only steps of it were taken since.
     """
     match step.action:
         case Action.MAKE | Action.PREDICATE | Action.WAKE:

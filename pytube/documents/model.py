@@ -160,12 +160,7 @@ class Companion:
 
 
 def companions_of(document: Document, tubes: Mapping[str, Tube]) -> Sequence[Companion]:
-    """The companions of a document, with each of its relations in one of them.
-
-    Args:
-        document: has the relations.
-        tubes: the present ones, as `read_tubes` gives them.
-    """
+    """The companions of a document, with each of its relations in one of them; `tubes`: the present ones."""
     there = {name: tube for name, tube in tubes.items() if tube.companion_of == document.name}
     companions = {name: Companion(name, tube.key_type) for name, tube in sorted(there.items())}
     places = {
