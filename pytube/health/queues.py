@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import errors, sql
@@ -32,7 +32,10 @@ from pytube.sinks.registry import naming_of
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
-_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
+_PARTITIONS: Final[dict[str, LiteralString]] = {
+    "tube": "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube",
+    "outbox": "SELECT outbox, partitions FROM {s}.outbox_list()",
+}
 
 _SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
 
@@ -48,10 +51,10 @@ _UNCAPTURED = """
 """
 
 
-def read_tubes(connection: psycopg.Connection, schema: str) -> dict[str, int] | None:
-    """The tubes that are there, with their numbers of partitions; None when we may not look."""
+def read_partitions(connection: psycopg.Connection, schema: str, kind: str) -> dict[str, int] | None:
+    """The tubes, or outboxes, that are there, with their numbers of partitions; None when we may not look."""
     try:
-        return dict(connection.execute(within(_TUBES, schema)).fetchall())
+        return dict(connection.execute(within(_PARTITIONS[kind], schema)).fetchall())
     except psycopg.errors.InsufficientPrivilege:
         return None
 
@@ -303,8 +306,6 @@ def _trouble(error: psycopg.Error) -> str:
 
 # --- outboxes ---------------------------------------------------------------------------------------
 
-_PARTITIONS: Final = "SELECT outbox, partitions FROM {s}.outbox_list()"
-
 # A worker marks and deletes records with its own rights.
 _OUTBOXES: Final = """
     SELECT l.outbox, l.partitions, l.adopted, l.wakes,
@@ -328,14 +329,6 @@ _OUTBOXES: Final = """
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     ORDER BY l.outbox
 """
-
-
-def read_outboxes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
-    """The outboxes that are there, with their numbers of partitions; none when we may not look."""
-    try:
-        return dict(connection.execute(within(_PARTITIONS, schema)).fetchall())
-    except psycopg.errors.InsufficientPrivilege:
-        return {}
 
 
 def check_outboxes(look: Look) -> Iterator[Check]:

@@ -131,10 +131,8 @@ def troubles(
 ) -> list[Trouble]:
     """The troubles of some hosts.
 
-    Args:
-        hosts: the sample of each.
-        waited: for how many seconds something has waited in partitions without a leader, by name and
-            number; None: for as long as there has been something.
+    `waited`: for how many seconds something has waited in partitions without a leader, by name and number;
+    None: for as long as there has been something.
     """
     found = list(_of_kafka(hosts))
     for host in hosts:
@@ -204,12 +202,8 @@ def _alike(name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
 
 
 def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
-    """The troubles of one partition.
-
-    Args:
-        row: the partition.
-        missed: the uses for which its workers need Kafka, and can't reach it: another line reports that.
-        locked: the lock that keeps its rows from being read: its own line reports that.
+    """Not what other lines report: `missed`, the uses for which its workers can't reach Kafka, and `locked`,
+    the lock that keeps its rows from being read.
     """
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} no longer renews its term"
@@ -437,22 +431,19 @@ def _unled(
         late = free
     elif late:
         late += [row for row in free if row in companions]
+    others = [row for row in free if row not in late]
     name = rows[0].name
-    level = Level.WARN if back else Level.FAIL
     remedy = _await(back) if back else _LOOKS_AGAIN if refused else _start(rows)
-    why = "" if back else _refusals(refused)
-    if late:
-        finding = f"no worker leads {_which(late)}; {_waits_there(late)}{why}"
-        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, name)
-    if others := [row for row in free if row not in late]:
-        finding = f"no worker leads {_which(others)}"
-        problem = next((row.problem for row in others if row.problem is not None), None)
+    for some in filter(None, (late, others)):
+        level = Level.FAIL if some is late and not back else Level.WARN
+        finding = f"no worker leads {_which(some)}"
+        problem = None if some is late else next((row.problem for row in some if row.problem), None)
         if problem is not None:
             finding += f"; the backlog there was not checked: {problem}"
-        elif all(row.paused is None for row in others):
-            finding += f"; {_waits_there(others)}"
-        finding += why
-        yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, name)
+        elif some is late or all(row.paused is None for row in some):
+            finding += f"; {_waits_there(some)}"
+        finding += "" if back else _refusals(refused)
+        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, name)
 
 
 def _refusals(refused: Sequence[Complaint]) -> str:
