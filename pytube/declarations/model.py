@@ -325,7 +325,7 @@ def _notes(kind: Kind, name: str, there: There) -> Iterator[str]:
 
 
 def farewell(kind: Kind, name: str, there: There, *, stays: bool) -> Plan:
-    """What --prune does about what is declared no more; `stays`: a section of its tube or outbox is there."""
+    """The plan of --prune for a declaration that was removed; `stays`: whether its name has a section."""
     if kind is Kind.DOCUMENT:
         step, note = _of_document(name, there, stays=stays)
     else:

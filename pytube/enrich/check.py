@@ -245,7 +245,7 @@ class _Statements:
     async def _fault(
         self, where: str, error: psycopg.Error, readers: Sequence[Root], otherwise: Fault
     ) -> Fault:
-        """The fault of a refused statement; `otherwise`: of the text, if it is no lock and no right."""
+        """The fault of a refused statement; `otherwise`: of its text, not of a lock or a right."""
         if isinstance(error, _BUSY):
             return Fault(f"{where} was not checked: {describe(error)}", "try again", is_certain=False)
         if isinstance(error, psycopg.errors.InsufficientPrivilege):

@@ -51,7 +51,7 @@ def application(site: Site, names: Sequence[str], log: Logger) -> ASGIApp:
     def route(method: str, path: str, make: _Make) -> Route:
         async def answer(request: Request) -> Response:
             try:
-                # In a thread, where it may wait; of what is async, only the beginning.
+                # In a thread, where it may wait; an async one only begins there.
                 made = await run_in_threadpool(make, site, request)
                 return made if isinstance(made, Response) else await made
             except Exception as error:  # noqa: BLE001 # whatever it is, people get a sentence
