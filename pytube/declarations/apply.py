@@ -16,7 +16,7 @@ import psycopg
 from pytube.config.names import TableName
 from pytube.db.errors import translated
 from pytube.db.version import check
-from pytube.declarations import statements, tubes
+from pytube.declarations import statements
 from pytube.declarations.model import (
     UNFINISHED,
     Action,
@@ -26,6 +26,7 @@ from pytube.declarations.model import (
     Plan,
     Step,
     There,
+    farewell,
     read_there,
 )
 from pytube.declarations.statements import Statement
@@ -193,10 +194,6 @@ class Declarations:
         """The tables of which a tube has had a backfill."""
         return {TableName(*row) for row in self.rows(_BACKFILLED, name=tube)}
 
-    def run(self, query: LiteralString, **arguments: Any) -> None:
-        """Run a statement of pytube."""
-        self.connection.execute(within(query, self.schema), arguments)
-
     def rows(self, query: LiteralString, **arguments: Any) -> list[tuple[Any, ...]]:
         """The rows that a query of pytube gives."""
         return self.connection.execute(within(query, self.schema), arguments).fetchall()
@@ -257,8 +254,6 @@ class _Run:
         return step
 
     def attempt(self, step: Step) -> None:
-        """Do a step, and roll it back."""
-
         def transaction() -> None:
             with self._at.connection.transaction(force_rollback=True):
                 self._there = self._at.there()
@@ -303,7 +298,7 @@ class _Run:
         if self._plan.kind is Kind.TUBE and not all(
             one.made for one in self._there.tubes[self._plan.name].tables
         ):
-            return tubes.farewell(self._plan.name, self._there, stays=True).steps
+            return farewell(Kind.TUBE, self._plan.name, self._there, stays=True).steps
         return self._plan.steps
 
     def _applied(self) -> str | None:
@@ -316,15 +311,14 @@ class _Run:
     # --- one step ----------------------------------------------------------------------------------
 
     def _do(self, step: Step) -> None:
-        """One step, within its transaction."""
         attaches = step.action in (Action.ATTACH, Action.CHANGE, Action.DECLARE)
         ((level,),) = self._at.rows(_SAID)
         if attaches:
-            self._at.run(_SAY, level="error")
+            self._at.rows(_SAY, level="error")
         for one in statements.of_step(step, self._plan, self._there):
             self._send(one)
         if attaches:
-            self._at.run(_SAY, level=level)
+            self._at.rows(_SAY, level=level)
 
     def _send(self, one: Statement) -> list[tuple[Any, ...]]:
         arguments = {

@@ -15,9 +15,8 @@ from typing import Any, NoReturn
 
 from pytube.config.names import TableName
 from pytube.config.tubes import Attached
-from pytube.declarations.model import Action, Kind, Plan, State, Step, There, notes_of, only, state_of, widens
-from pytube.documents.model import Document, Link
-from pytube.documents.tubes import Companion, Tube, companions_of
+from pytube.declarations.model import Action, Kind, Plan, Step, There, only, planned, widens
+from pytube.documents.model import Companion, Document, Link, Tube, companions_of
 from pytube.errors import KeysWouldChange, UsageError
 
 _LONGEST = 57
@@ -31,27 +30,15 @@ def plan(document: Document, there: There) -> Plan:
         UsageError: the present state can't become it; the message says what to do.
     """
     _refuse(document, there)
-    tubes, name = there.tubes, document.name
-    found = _steps(document, there)
+    tubes = there.tubes
+    found = list(_Steps(document, there.tubes).all())
     where = {link: tube for tube, link, _ in _wanted(document, companions_of(document, tubes), tubes)}
     followed = tuple((where[link], link) for link in document.links)
-    applied = there.applied(Kind.DOCUMENT).get(name)
-    notes = notes_of(Kind.DOCUMENT, name, there)
     details = {
         "tables": [_as_json(tube, link) for tube, link in followed],
         "missing_indexes": list(document.missing_indexes),
     }
-    return Plan(
-        Kind.DOCUMENT,
-        name,
-        state_of(document.digest, applied, found),
-        tuple(found),
-        (*notes, *_rescues(found, tubes)),
-        details,
-        document,
-        applied,
-        followed=followed,
-    )
+    return planned(Kind.DOCUMENT, document, there, found, details, list(_rescues(found, tubes)), followed)
 
 
 def _as_json(tube: str, link: Link) -> dict[str, Any]:
@@ -74,21 +61,6 @@ def _rescues(found: Sequence[Step], tubes: Mapping[str, Tube]) -> Iterator[str]:
             f"if changes of removed relations are queued in {', '.join(names)}, apply requests a backfill of "
             "all documents, with or without --backfill"
         )
-
-
-def farewell(name: str, there: There, *, stays: bool) -> Plan:
-    """What --prune does about a document that is declared no more; `stays`: its tube is still configured."""
-    if stays:
-        companions = tuple(sorted(one.name for one in there.tubes.values() if one.companion_of == name))
-        dropped = "".join(f", drop {one}" for one in companions)
-        text = f"keep {name} as a tube without a document{dropped}"
-        step = Step(Kind.DOCUMENT, Action.RELEASE, name, text, companions=companions)
-        note = f"[tube.{name}] stays in the file: --prune keeps {name} as a tube without a document"
-    else:
-        step = Step(Kind.DOCUMENT, Action.DROP, name, f"drop tube {name} and its queued changes")
-        note = "the file no longer declares it; --prune drops it. Documents at the sink stay there"
-    applied = there.tubes[name].document
-    return Plan(Kind.DOCUMENT, name, State.GONE, (step,), (note,), applied=applied)
 
 
 # --- one step after another -------------------------------------------------------------------------
@@ -115,11 +87,6 @@ def _attached(link: Link, shard: int, shards: int, tube: Tube | None) -> Attache
     return Attached(
         link.table, link.by, shard, shards, frozenset(link.columns), replica, shard_by=link.shard_by
     )
-
-
-def _steps(document: Document, there: There) -> list[Step]:
-    """All steps that are left, in their order; none: all is as declared."""
-    return list(_Steps(document, there.tubes).all())
 
 
 class _Steps:

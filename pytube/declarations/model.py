@@ -5,7 +5,7 @@ the present state.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -13,8 +13,7 @@ import psycopg
 
 from pytube.config.names import TableName
 from pytube.config.tubes import Attached
-from pytube.documents.model import Document, Link
-from pytube.documents.tubes import Tube, read_tubes
+from pytube.documents.model import Document, Link, Tube, read_tubes
 from pytube.model import KeyType
 from pytube.tubes.queries import within
 
@@ -287,31 +286,84 @@ class Plan:
         }
 
 
-def state_of(digest: str, applied: str | None, steps: Sequence[Step]) -> State:
-    """The state of a declaration that can be applied."""
+def planned(
+    kind: Kind,
+    target: Target,
+    there: There,
+    steps: Sequence[Step],
+    details: dict[str, Any],
+    notes: Sequence[str] = (),
+    followed: tuple[tuple[str, Link], ...] = (),
+) -> Plan:
+    """The plan of a declaration that can be applied by these steps."""
+    applied = there.applied(kind).get(target.name)
     if applied in (None, UNFINISHED):
-        return State.NEW
-    if applied != digest:
-        return State.CHANGED
-    return State.DRIFTED if steps else State.APPLIED
+        state = State.NEW
+    elif applied != target.digest:
+        state = State.CHANGED
+    else:
+        state = State.DRIFTED if steps else State.APPLIED
+    notes = (*_notes(kind, target.name, there), *notes)
+    return Plan(kind, target.name, state, tuple(steps), notes, details, target, applied, followed=followed)
 
 
-def notes_of(kind: Kind, name: str, there: There) -> list[str]:
-    """Notes for people about the present state."""
-    applied, notes = there.applied(kind).get(name), []
+def _notes(kind: Kind, name: str, there: There) -> Iterator[str]:
+    """What people have to know of the present state."""
+    applied = there.applied(kind).get(name)
     if name in (there.outboxes if kind is Kind.OUTBOX else there.tubes):
         if applied == UNFINISHED:
-            notes.append("an earlier apply was interrupted; this one continues it")
+            yield "an earlier apply was interrupted; this one continues it"
         elif applied is None and kind is Kind.DOCUMENT:
-            notes.append(f"the document takes over tube {name}, created manually")
+            yield f"the document takes over tube {name}, created manually"
         elif applied is None:
-            notes.append(f"the file takes over {kind} {name}, created manually; --prune never drops it")
+            yield f"the file takes over {kind} {name}, created manually; --prune never drops it"
     if renamed := there.renamed.get(name):
-        notes.append(
+        yield (
             f"columns of {', '.join(renamed)} were renamed or dropped, and nothing has followed that yet: "
             "apply does so first (tube_sync), so its steps may be others"
         )
-    return notes
+
+
+def farewell(kind: Kind, name: str, there: There, *, stays: bool) -> Plan:
+    """The plan of --prune for a declaration that was removed; `stays`: whether its name has a section."""
+    if kind is Kind.DOCUMENT:
+        step, note = _of_document(name, there, stays=stays)
+    else:
+        now = there.outboxes[name] if kind is Kind.OUTBOX else there.tubes[name]
+        by_hand = [str(one.table) for one in now.tables if not one.made] if isinstance(now, Tube) else []
+        kept = None if now.made else "it was created manually"
+        if stays:
+            but = "stays in the file, but no longer" if kind is Kind.TUBE else "no longer"
+            kept = f"[{kind}.{name}] {but} declares anything in the database"
+        elif by_hand and now.made:
+            kept = f"{', '.join(by_hand)} was attached to it manually"
+        if kept is None:
+            step, note = _drop(kind, name, there)
+        else:
+            text = f"keep {kind} {name}, no longer managed by the file"
+            step = Step(kind, Action.RELEASE, name, text)
+            note = f"{kept}: --prune keeps {kind} {name} as it is, no longer managed by the file"
+    return Plan(kind, name, State.GONE, (step,), (note,), applied=there.applied(kind)[name])
+
+
+def _of_document(name: str, there: There, *, stays: bool) -> tuple[Step, str]:
+    if not stays:
+        return _drop(Kind.DOCUMENT, name, there)
+    companions = tuple(sorted(one.name for one in there.tubes.values() if one.companion_of == name))
+    text = f"keep {name} as a tube without a document{''.join(f', drop {one}' for one in companions)}"
+    note = f"[tube.{name}] stays in the file: --prune keeps {name} as a tube without a document"
+    return Step(Kind.DOCUMENT, Action.RELEASE, name, text, companions=companions), note
+
+
+def _drop(kind: Kind, name: str, there: There) -> tuple[Step, str]:
+    note = "the file no longer declares it; --prune drops it"
+    if kind is not Kind.OUTBOX:
+        text, note = f"drop tube {name} and its queued changes", f"{note}. Documents at the sink stay there"
+    elif there.outboxes[name].adopted:
+        text = f"drop outbox {name}; its table {there.outboxes[name].table} stays"
+    else:
+        text, note = f"drop outbox {name}", f"{note}, once no records are in it"
+    return Step(kind, Action.DROP, name, text), note
 
 
 def widens(was: Attached | None, now: Attached) -> bool:

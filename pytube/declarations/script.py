@@ -59,13 +59,7 @@ WHERE c.oid = {table} AND pg_catalog.pg_has_role(c.relowner, 'USAGE')
 def script(
     declarations: Declarations, plans: Sequence[Plan], *, backfill: bool, left: Sequence[Plan] = ()
 ) -> Iterator[str]:
-    """The script, in pieces.
-
-    Args:
-        declarations: of the database.
-        plans: the steps to print.
-        backfill: as of `Declarations.apply`.
-        left: plans that are left out; a comment says why.
+    """The script, in pieces; a comment says why the plans `left` are left out.
 
     Raises:
         UsageError: nothing has followed a renaming yet, so that the steps may be others.
@@ -93,7 +87,6 @@ class _Printer:
         self._there = there
 
     def section(self, plan: Plan, *, backfill: bool) -> Iterator[str]:
-        """All about one document, tube or outbox."""
         yield f"\n-- {plan.kind} {printable(plan.name)}: {plan.state}"
         if plan.steps:
             yield from self._guard(plan)

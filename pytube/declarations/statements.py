@@ -57,10 +57,7 @@ def lock(plan: Plan, schema: str) -> Statement:
 def of_step(step: Step, plan: Plan, there: There) -> Iterator[Statement]:
     """The statements of a step, all in one transaction; of another number of partitions: see `repartition`.
 
-    Args:
-        step: of the plan.
-        plan: of one tube, document or outbox.
-        there: what there is before the step; or before the plan, if only steps of it were taken since.
+    `there`: before the step; or before the plan, if only steps of it were taken since.
     """
     match step.action:
         case Action.MAKE | Action.PREDICATE | Action.WAKE:
@@ -99,7 +96,6 @@ def _lose(step: Step, plan: Plan) -> Iterator[Statement]:
 
 
 def _make_tube(step: Step, plan: Plan, there: There) -> Statement:
-    """Make it, or change its predicate."""
     target = plan.target
     assert isinstance(target, Document | DeclaredTube)
     arguments = {
@@ -112,7 +108,6 @@ def _make_tube(step: Step, plan: Plan, there: There) -> Statement:
 
 
 def _make_outbox(plan: Plan, there: There) -> Statement:
-    """Make it, or change how it is adopted."""
     outbox = plan.target
     assert isinstance(outbox, DeclaredOutbox)
     common = {"outbox": outbox.name, "partitions": partitions(outbox.name, outbox, there)}
@@ -160,7 +155,6 @@ def _note_attached(plan: Plan, table: TableName, there: There) -> Iterator[State
 
 
 def _note(plan: Plan, digest: str | None, *, made: bool = False) -> Statement:
-    """Record the digest of the applied declaration."""
     if plan.kind is Kind.DOCUMENT:
         return Statement(_DECLARE, {"name": plan.name, "digest": digest})
     return Statement(_APPLIED, {"name": plan.name, "digest": digest, "made": made})

@@ -14,7 +14,7 @@ from pytube.config.documents import PartSection
 from pytube.config.section import key_path
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
-from pytube.declarations import documents, outboxes, tubes
+from pytube.declarations import documents, tubes
 from pytube.declarations.model import (
     DeclaredOutbox,
     DeclaredTube,
@@ -23,12 +23,12 @@ from pytube.declarations.model import (
     State,
     Target,
     There,
+    farewell,
     read_there,
 )
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
-from pytube.documents.model import Document
-from pytube.documents.tubes import Tube
+from pytube.documents.model import Document, Tube
 from pytube.errors import ConfigError, UsageError
 from pytube.sinks.registry import KeyTemplate
 from pytube.tubes.calls import explained
@@ -105,7 +105,7 @@ def _one(
             _refuse_name(connection, schema, there, kind, name)
             target = _target(config, connection, schema, there, kind, name)
             if target is None:
-                return _farewell(config, there, kind, name)
+                return farewell(kind, name, there, stays=name in _sections(config, kind))
             found = plan(target, there)
             if isinstance(target, Document):
                 more = (*_appeared(found, config, there.tubes), *_guarded(found, connection))
@@ -149,22 +149,12 @@ def _target(
         case TubeConfig() if section.declared:
             return tubes.declared_tube(name, section, there.tubes.get(name), connection, schema)
         case OutboxConfig() if section.declared:
-            return outboxes.declared_outbox(name, section)
+            return tubes.declared_outbox(name, section)
     return None
 
 
 def _sections(config: Config, kind: Kind) -> Mapping[str, TubeConfig | OutboxConfig]:
     return config.outboxes if kind is Kind.OUTBOX else config.tubes
-
-
-def _farewell(config: Config, there: There, kind: Kind, name: str) -> Plan:
-    """What --prune does; the section of its tube or outbox may stay."""
-    of_kind = {
-        Kind.DOCUMENT: documents.farewell,
-        Kind.TUBE: tubes.farewell,
-        Kind.OUTBOX: outboxes.farewell,
-    }
-    return of_kind[kind](name, there, stays=name in _sections(config, kind))
 
 
 def plan(target: Target, there: There) -> Plan:
@@ -179,7 +169,7 @@ def plan(target: Target, there: There) -> Plan:
         case DeclaredTube():
             return tubes.plan(target, there)
         case DeclaredOutbox():
-            return outboxes.plan(target, there)
+            return tubes.plan_outbox(target, there)
 
 
 # --- documents --------------------------------------------------------------------------------------

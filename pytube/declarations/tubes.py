@@ -1,4 +1,4 @@
-"""The steps until a tube is as the file declares it."""
+"""The steps until a tube, or an outbox, is as the file declares it."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from dataclasses import replace
 
 import psycopg
 
-from pytube.config import TubeConfig
+from pytube.config import OutboxConfig, TubeConfig
+from pytube.config.names import table_name
 from pytube.config.section import key_path
 from pytube.config.tubes import Attached, attachments
 from pytube.declarations.model import (
     Action,
+    DeclaredOutbox,
     DeclaredTube,
     Kind,
+    Outbox,
     Plan,
-    State,
     Step,
     There,
-    notes_of,
-    state_of,
+    planned,
     widens,
 )
 from pytube.documents.catalogue import Catalogue, Column
 from pytube.documents.catalogue import Table as KnownTable
-from pytube.documents.tubes import Tube
+from pytube.documents.model import Tube
 from pytube.errors import ConfigError, InvalidShard, KeysWouldChange, RelatedTables, UsageError
 from pytube.keys import MOST_COLUMNS, PartType
 from pytube.model import KeyType
@@ -196,8 +197,6 @@ def plan(tube: DeclaredTube, there: There) -> Plan:
     """
     _refuse(tube, there)
     now = there.tubes.get(tube.name)
-    found = _steps(tube, there)
-    applied = there.applied(Kind.TUBE).get(tube.name)
     details = {
         "partitions": tube.partitions or (1 if now is None else now.partitions),
         "key_type": tube.key_type.value,
@@ -217,35 +216,10 @@ def plan(tube: DeclaredTube, there: There) -> Plan:
             for one in tube.tables
         ],
     }
-    notes = notes_of(Kind.TUBE, tube.name, there)
-    others = (
-        [] if now is None else [one.table for one in now.tables if not one.made and not tube.table(one.table)]
-    )
-    if others and tube.tables:
-        notes.append(f"attached manually, so left alone: {', '.join(map(str, others))}")
-    state = state_of(tube.digest, applied, found)
-    return Plan(Kind.TUBE, tube.name, state, tuple(found), tuple(notes), details, tube, applied)
-
-
-def farewell(name: str, there: There, *, stays: bool) -> Plan:
-    """What --prune does about a tube that is declared no more; `stays`: its section is there."""
-    now = there.tubes[name]
-    by_hand = [str(one.table) for one in now.tables if not one.made]
-    if stays or not now.made or by_hand:
-        action, text = Action.RELEASE, f"keep tube {now.name}, no longer managed by the file"
-        reason = (
-            f"[tube.{now.name}] stays in the file, but no longer declares anything in the database"
-            if stays
-            else "it was created manually"
-            if not now.made
-            else f"{', '.join(by_hand)} was attached to it manually"
-        )
-        note = f"{reason}: --prune keeps tube {now.name} as it is, no longer managed by the file"
-    else:
-        action, text = Action.DROP, f"drop tube {now.name} and its queued changes"
-        note = "the file no longer declares it; --prune drops it. Documents at the sink stay there"
-    step = Step(Kind.TUBE, action, now.name, text)
-    return Plan(Kind.TUBE, now.name, State.GONE, (step,), (note,), {}, None, now.applied)
+    by_hand = [] if now is None else [one.table for one in now.tables if not one.made]
+    others = ", ".join(str(table) for table in by_hand if not tube.table(table))
+    notes = [f"attached manually, so left alone: {others}"] if others and tube.tables else []
+    return planned(Kind.TUBE, tube, there, _steps(tube, there), details, notes)
 
 
 def _steps(tube: DeclaredTube, there: There) -> list[Step]:
@@ -432,3 +406,81 @@ def _refuse_heirs(tube: DeclaredTube, now: Tube) -> None:
                 f"would become the root table, whose rows are the documents; put {root.table} back, or "
                 f"remove {', '.join(stay)} from the file, too (if attached manually: {commands})"
             )
+
+
+# --- outboxes ---------------------------------------------------------------------------------------
+
+
+def declared_outbox(name: str, section: OutboxConfig) -> DeclaredOutbox:
+    """An outbox of the file."""
+    table = None if section.adopt is None else table_name(section.adopt)
+    said = [section.partitions, section.value_type, str(table), section.wake]
+    digest = hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return DeclaredOutbox(name, section.partitions, section.value_type, table, section.wake, digest)
+
+
+def plan_outbox(outbox: DeclaredOutbox, there: There) -> Plan:
+    """All that has to be done about an outbox to make it as it is declared.
+
+    Raises:
+        UsageError: the present state can't become it; the message says what to do.
+    """
+    _refuse_outbox(outbox, there)
+    now = there.outboxes.get(outbox.name)
+    details = {
+        "partitions": outbox.partitions or (1 if now is None else now.partitions),
+        "value_type": outbox.value_type if now is None else now.value_type,
+        "table": None if outbox.table is None else str(outbox.table),
+        "wakes": outbox.wakes if outbox.table is not None else True,
+    }
+    return planned(Kind.OUTBOX, outbox, there, list(_outbox_steps(outbox, now)), details)
+
+
+def _outbox_steps(outbox: DeclaredOutbox, now: Outbox | None) -> Iterator[Step]:
+    name = outbox.name
+    waking = "wake workers" if outbox.wakes else "do not wake workers, which poll"
+    if now is None:
+        count = outbox.partitions or 1
+        if outbox.table is None:
+            text = f"make outbox {name}: values {outbox.value_type or 'text'}, partitions {count}"
+        else:
+            text = f"adopt {outbox.table} as outbox {name}: partitions {count}; writers {waking}"
+        yield Step(Kind.OUTBOX, Action.MAKE, name, text, outbox.table)
+    else:
+        if outbox.partitions not in (None, now.partitions):
+            text = f"give outbox {name} partitions {outbox.partitions}, not {now.partitions}"
+            yield Step(Kind.OUTBOX, Action.PARTITIONS, name, text)
+        if now.adopted and now.wakes != outbox.wakes:
+            yield Step(Kind.OUTBOX, Action.WAKE, name, f"have writers of {now.table} {waking}", now.table)
+    if now is None or now.applied != outbox.digest:
+        yield Step(Kind.OUTBOX, Action.DECLARE, name, "note that the file declares it so")
+
+
+def _refuse_outbox(outbox: DeclaredOutbox, there: There) -> None:
+    """Refuse a present outbox that can't become the declared one.
+
+    Raises:
+        UsageError: the reason.
+    """
+    name = outbox.name
+    if name in there.tubes:
+        raise UsageError(f"outbox.{name}: {name} is a tube; give the outbox another name")
+    now = there.outboxes.get(name)
+    if now is None:
+        return
+    command = f"pytube outbox drop {shlex.quote(name)}"
+    again = f"declare an outbox of another name, or drop this one first (`{command}`)"
+    if outbox.value_type not in (None, now.value_type):
+        raise UsageError(
+            f"outbox.{name}.value_type: the values of outbox {name} are {now.value_type}, for good; {again}"
+        )
+    if now.adopted != (outbox.table is not None) or (now.adopted and now.table != outbox.table):
+        has = f"the table {now.table or 'that was dropped'}" if now.adopted else "its own table"
+        wanted = "its own table" if outbox.table is None else f"the table {outbox.table}"
+        raise UsageError(f"outbox.{name}.adopt: outbox {name} uses {has}, not {wanted}; {again}")
+    if now.applied is None and now.adopted and now.wakes != outbox.wakes:
+        raise UsageError(
+            f"outbox.{name}.wake: {now.table} was adopted manually, with wake = "
+            f"{'true' if now.wakes else 'false'}; set the same in the file, or run `pytube outbox adopt "
+            f"{shlex.quote(name)} {shlex.quote(str(now.table))} {'--wake' if outbox.wakes else '--no-wake'}`"
+        )

@@ -166,12 +166,10 @@ def groups_of(root: Node) -> list[Group]:
 
 
 def _own_link(node: Node) -> tuple[str, ...]:
-    """The columns by which a row has the document's key."""
     return node.key_cols or (node.link_column.name,)
 
 
 def _path_by_link(node: Node) -> Path:
-    """The path by one of the columns that hold the key."""
     if node.link_column.key_type is None:
         raise ConfigError(
             f"{node.path}: {node.table.name} holds keys of documents by {', '.join(node.key_cols)} and in "

@@ -250,10 +250,8 @@ class Expressions:
     def _who_locks(self) -> str:
         """Why the statement that was run last did not get its locks, and what to do."""
         found = rows_of(self.connection, _LOCKED_BY, {"text": self._statement})
-        what, remedy = "a table that it reads is locked", "try again once that session has ended"
-        if found:
-            what = f"{found[0][0]} is locked by {found[0][1]}"
-        return f"{what}; {remedy}"
+        what = f"{found[0][0]} is locked by {found[0][1]}" if found else "a table that it reads is locked"
+        return f"{what}; try again once that session has ended"
 
     def _missing_right(self, error: psycopg.Error) -> str:
         row = rows_of(
@@ -340,7 +338,6 @@ class Expressions:
 
 
 def _without_name(target: str, name: str) -> str:
-    """An entry of a SELECT list as Postgres prints it, without its AS."""
     for written in (name, quoted(name)):
         if target.endswith(f" AS {written}"):
             return target.removesuffix(f" AS {written}")

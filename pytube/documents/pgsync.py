@@ -135,7 +135,6 @@ class _Translation:
         """Of the index's mapping, by the fields of the document."""
 
     def document(self, node: Any) -> Section:
-        """The section of the document whose root is `node`."""
         if not isinstance(node, dict):
             raise UsageError(
                 f"{self._name}: nodes is not an object with a table; if it is an array, as in PGSync 1, "
@@ -146,7 +145,6 @@ class _Translation:
         return self._complete(section, node, path, self._properties)
 
     def tube(self, schema: Mapping[str, Any], index: str) -> Section:
-        """The section of the sink."""
         self._unknown(schema, _OF_SCHEMA, f"tube.{_key(self._name)}")
         sink: Section = {"type": "opensearch", "url": "${OPENSEARCH_URL}", "index": index, "key": "{id}"}
         if setting := schema.get("setting"):
@@ -265,7 +263,6 @@ class _Translation:
         section["on"] = dict(zip(parent, child, strict=True))
 
     def _concat(self, fields: dict[str, str], concats: Any, path: str) -> None:
-        """Fields that join the texts of others."""
         for concat in concats if isinstance(concats, list) else [concats] if concats else []:
             parts = [
                 fields.get(str(name)) or _literal(str(name)) for name in _object(concat).get("columns") or []
@@ -326,7 +323,6 @@ def _names(value: Any) -> list[str]:
 
 
 def _quoted(name: str) -> str:
-    """An identifier as SQL takes it."""
     return name if _PLAIN.fullmatch(name) and name not in _RESERVED else quoted(name)
 
 

@@ -16,8 +16,7 @@ from pytube.config import Config, DeclaredEnrich, EnrichConfig, SinkConfig, Tube
 from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import GRANTS, about, describe, how_to_let_read, translated
-from pytube.documents.model import Document
-from pytube.documents.tubes import Companion, Tube, companions_of, read_tubes
+from pytube.documents.model import Companion, Document, Tube, companions_of, read_tubes
 from pytube.errors import ConfigError, StatementFailed
 from pytube.keys import part_parameter
 
@@ -43,28 +42,22 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
         StatementFailed: Postgres refused a part of a document.
         DatabaseUnavailable: Postgres can't be reached.
     """
-    resolved, refused = _resolve(config, only, is_to_read=False)
+    resolved, refused = resolve_each(config, only, is_to_read=False)
     for reason in refused.values():
         raise reason
     return resolved
 
 
 def resolve_each(
-    config: Config, only: Collection[str] | None = None
+    config: Config, only: Collection[str] | None = None, *, is_to_read: bool = True
 ) -> tuple[Config, dict[str, ConfigError | StatementFailed]]:
-    """As `resolve`, for a worker: without the documents that it raises for, or that the role may not read.
+    """As `resolve`, but without the documents that it raises for, or that the role may not read.
 
-    These have no tube in the configuration.
+    These have no tube in the configuration. `is_to_read`: whether the role is to read them, as a worker's is.
 
     Returns:
         The configuration, and by name of a document why it is not there.
     """
-    return _resolve(config, only, is_to_read=True)
-
-
-def _resolve(
-    config: Config, only: Collection[str] | None, *, is_to_read: bool
-) -> tuple[Config, dict[str, ConfigError | StatementFailed]]:
     wanted = {name for name in unresolved(config) if only is None or name in only}
     if not wanted:
         return config, {}
@@ -244,10 +237,7 @@ def trouble_of(tube: TubeConfig) -> Literal["sink", "source"] | None:
 def why_not_applied(tube: str, *, applied: str | None, own: str | None) -> str | None:
     """Why nothing of a tube may be delivered, in a sentence; None: its document is the applied one.
 
-    Args:
-        tube: its name, which is the document's.
-        applied: the digest in the database; None: no document was applied.
-        own: the digest in the configuration; None: it declares none.
+    By the digests in the database and in the configuration; None: there is no document.
     """
     if applied == own:
         return None

@@ -233,7 +233,6 @@ class _Builder:
         *,
         of_join_table: bool = False,
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The columns of both that are equal."""
         if on is not None:
             return self._columns_by_hand(path, parent, table, on)
         up = self.catalogue.foreign_keys(parent, table)

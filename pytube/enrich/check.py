@@ -11,12 +11,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
 import psycopg
-from psycopg import sql
 
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
-from pytube.db.errors import GRANTS, about, describe, how_to_let_read, is_connection_lost, translate
+from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.documents.resolve import digest_of, why_not_applied
-from pytube.enrich.rows import arguments_of, load_roots
+from pytube.enrich.rows import arguments_of, how_to_read, load_roots
 from pytube.enrich.statements import (
     PARAMETERS,
     Root,
@@ -24,7 +23,6 @@ from pytube.enrich.statements import (
     WhyNoName,
     parameters_for,
     parameters_of,
-    raw,
     refusals,
     section_of,
     section_path,
@@ -34,7 +32,6 @@ from pytube.enrich.statements import (
     why_no_columns,
 )
 from pytube.errors import DatabaseUnavailable
-from pytube.model import KeyType
 
 SETTINGS = {"row_security": "off", "lock_timeout": "2s"}
 """Of the session of a check: it reads as a worker does, and gives up soon where a table is locked."""
@@ -127,7 +124,7 @@ async def check_enriching(
         for fault in _faults_of_parameters(tube, section, table, _readers(config, section, roots))
     ]
     if not faults:
-        faults = [fault async for fault in _faults_of_statements(connection, tube, config, roots)]
+        faults = [fault async for fault in _Statements(connection, tube, config, roots).faults()]
     return Report(role, tuple(root.name for root in roots.all), tuple(faults))
 
 
@@ -179,152 +176,114 @@ def _faults_of_parameters(
 # --- statements, as Postgres sees them --------------------------------------------------
 
 
-async def _faults_of_statements(
-    connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig, roots: Roots
-) -> AsyncIterator[Fault]:
-    broken: set[int] = set()
-    for section, table in _sections(config):
-        if section.query is not None:
-            where = f"the query of {section_path(tube, table)}"
-            alone = sql.SQL("SELECT FROM ({}\n) q").format(raw(section.query))
-            reader = next(iter(_readers(config, section, roots)), None)
-            error = await _explain(connection, tube, roots, reader, alone)
-            if error is not None:
-                broken.add(id(section))
-                readers = _readers(config, section, roots)
-                yield await _fault_of_query(connection, tube, where, section.query, error, readers)
-    for root in roots.all:
-        section = section_of(config, root)
-        if id(section) in broken:
-            continue
-        if section.columns is not None:
-            fault = await _fault_of_names(connection, tube, config, root, section.columns)
-            if fault is not None:
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """The statements that read the documents of a tube."""
+
+    connection: psycopg.AsyncConnection
+    tube: str
+    config: EnrichConfig
+    roots: Roots
+
+    async def faults(self) -> AsyncIterator[Fault]:
+        broken: set[int] = set()
+        for section, table in _sections(self.config):
+            if section.query is not None:
+                readers = _readers(self.config, section, self.roots)
+                alone = f"SELECT FROM ({section.query}\n) q".encode()
+                error = await self._explain(next(iter(readers), None), alone)
+                if error is not None:
+                    broken.add(id(section))
+                    where = f"the query of {section_path(self.tube, table)}"
+                    yield await self._fault_of_query(where, section.query, error, readers)
+        for root in self.roots.all:
+            section = section_of(self.config, root)
+            if id(section) not in broken and (fault := await self._fault_of_root(root, section)) is not None:
                 yield fault
-                continue
-        error = await _explain(connection, tube, roots, root, statement_for(roots, root, section))
-        if error is None:
-            continue
-        if section.query is None or _lacks_rights(error):
-            yield await _fault_of_table(connection, tube, root, error)
-        else:
-            own = root.name if config.of_table(root.schema, root.table) is not None else None
-            where = f"the query of {section_path(tube, own)}, for {root.name}"
-            yield _fault_of_columns(where, roots.keys, error)
 
-
-async def _fault_of_names(
-    connection: psycopg.AsyncConnection, tube: str, config: EnrichConfig, root: Root, columns: Sequence[str]
-) -> Fault | None:
-    """The fault of an allow-list. Postgres would take the name of a function, too, for a column's."""
-    cursor = await connection.execute(_COLUMNS, {"schema": root.schema, "table": root.table})
-    known = [name for (name,) in await cursor.fetchall()]
-    unknown = [name for name in columns if name not in known]
-    if not unknown:
+    async def _explain(self, root: Root | None, statement: bytes) -> psycopg.Error | None:
+        """Why Postgres would refuse a statement; None when it would not."""
+        arguments = arguments_of(self.tube, self.roots.keys, root, (), 0)
+        try:
+            await self.connection.execute(b"EXPLAIN " + statement, arguments)
+        except psycopg.Error as error:
+            if is_connection_lost(error):
+                raise DatabaseUnavailable(f"Postgres is not available: {describe(error)}") from error
+            return error
         return None
-    own = root.name if config.of_table(root.schema, root.table) is not None else None
-    return Fault(
-        f"columns of {section_path(tube, own)} names {', '.join(unknown)}, which {root.name} does not have "
-        f"(it has: {', '.join(known)})",
-        "write the names as the catalog has them; give each root table a section where their columns differ",
-    )
 
+    async def _fault_of_query(
+        self, where: str, query: str, error: psycopg.Error, readers: Sequence[Root]
+    ) -> Fault:
+        otherwise = "correct it; it stands within parentheses, so it is one SELECT without a ; at its end"
+        named = None if isinstance(error, _BUSY) else await self._remedy_of_names(query)
+        finding = f"{where} is refused: {describe(error)}"
+        if named is not None:
+            return Fault(finding, named)
+        return await self._fault(where, error, readers, Fault(finding, otherwise))
 
-async def _explain(
-    connection: psycopg.AsyncConnection, tube: str, roots: Roots, root: Root | None, statement: sql.Composable
-) -> psycopg.Error | None:
-    """Why Postgres would refuse a statement; None when it would not."""
-    arguments = arguments_of(tube, roots.keys, root, (), 0)
-    try:
-        await connection.execute(sql.SQL("EXPLAIN ") + statement, arguments)
-    except psycopg.Error as error:
-        if is_connection_lost(error):
-            raise DatabaseUnavailable(f"Postgres is not available: {describe(error)}") from error
-        return error
-    return None
+    async def _fault_of_root(self, root: Root, section: DocumentConfig) -> Fault | None:
+        own = root.name if self.config.of_table(root.schema, root.table) is not None else None
+        path = section_path(self.tube, own)
+        if section.columns is not None:
+            unknown = await self._fault_of_names(path, root, section.columns)
+            if unknown is not None:
+                return unknown
+        error = await self._explain(root, statement_for(self.roots, root, section))
+        if error is None:
+            return None
+        if section.query is None or isinstance(error, psycopg.errors.InsufficientPrivilege):
+            where = f"the root table {root.name}"
+            finding = f"{where} can't be read: {translate(error) or describe(error)}"
+            remedy = f"see that the table and the predicate of tube {self.tube!r} fit each other"
+        else:
+            where = f"the query of {path}, for {root.name}"
+            finding = f"{where} gives other columns than are needed: {describe(error)}"
+            remedy = f"give two columns: the id, of type {self.roots.keys.value}, and the document"
+        return await self._fault(where, error, [root], Fault(finding, remedy))
 
+    async def _fault(
+        self, where: str, error: psycopg.Error, readers: Sequence[Root], otherwise: Fault
+    ) -> Fault:
+        """The fault of a refused statement; `otherwise`: of its text, not of a lock or a right."""
+        if isinstance(error, _BUSY):
+            return Fault(f"{where} was not checked: {describe(error)}", "try again", is_certain=False)
+        if isinstance(error, psycopg.errors.InsufficientPrivilege):
+            return Fault(otherwise.finding, await how_to_read(self.connection, error, readers))
+        return otherwise
 
-async def _remedy_of_names(connection: psycopg.AsyncConnection, tube: str, query: str) -> str | None:
-    """What to write in a refused query that names a table without its schema; None: that is not the fault.
+    async def _fault_of_names(self, path: str, root: Root, columns: Sequence[str]) -> Fault | None:
+        """The fault of an allow-list. Postgres would take the name of a function, too, for a column's."""
+        cursor = await self.connection.execute(_COLUMNS, {"schema": root.schema, "table": root.table})
+        known = [name for (name,) in await cursor.fetchall()]
+        unknown = [name for name in columns if name not in known]
+        if not unknown:
+            return None
+        return Fault(
+            f"columns of {path} names {', '.join(unknown)}, which {root.name} does not have "
+            f"(it has: {', '.join(known)})",
+            "write the names as the catalog has them; give each root table a section where their columns "
+            "differ",
+        )
 
-    Names are looked up in pytube's schema first, where a tube may have the name of a table.
-    """
-    words = [match[1] for match in _BARE_NAME.finditer(query) if not _is_cte(query, match[1])]
-    names = [word[1:-1].replace('""', '"') if word.startswith('"') else word.lower() for word in words]
-    cursor = await connection.execute(_FOUND_AS, {"tube": tube, "names": names})
-    for (path, is_unknown, ours, theirs), word in zip(await cursor.fetchall(), words, strict=True):
-        if ours is not None or (is_unknown and theirs is not None):
-            found = "" if ours is None else f", where {word} is found in the schema of pytube"
-            return (
-                f"write the schema of the table: {theirs or f'SCHEMA.{word}'} in place of {word}; names "
-                f"without one are looked up in {path}{found}"
-            )
-    return None
+    async def _remedy_of_names(self, query: str) -> str | None:
+        """What to write in place of a table without its schema; None: that is not the fault.
+
+        Names are looked up in pytube's schema first, where a tube may have the name of a table.
+        """
+        words = [match[1] for match in _BARE_NAME.finditer(query) if not _is_cte(query, match[1])]
+        names = [word[1:-1].replace('""', '"') if word.startswith('"') else word.lower() for word in words]
+        cursor = await self.connection.execute(_FOUND_AS, {"tube": self.tube, "names": names})
+        for (path, is_unknown, ours, theirs), word in zip(await cursor.fetchall(), words, strict=True):
+            if ours is not None or (is_unknown and theirs is not None):
+                found = "" if ours is None else f", where {word} is found in the schema of pytube"
+                return (
+                    f"write the schema of the table: {theirs or f'SCHEMA.{word}'} in place of {word}; names "
+                    f"without one are looked up in {path}{found}"
+                )
+        return None
 
 
 def _is_cte(query: str, word: str) -> bool:
-    """Whether a `WITH` of the query makes this name."""
     pattern = rf"(?<![\w\"]){re.escape(word)}\s*(\([^()]*\))?\s*as\s+((not\s+)?materialized\s*)?\("
     return re.search(pattern, query, re.IGNORECASE) is not None
-
-
-def _lacks_rights(error: psycopg.Error) -> bool:
-    return isinstance(error, psycopg.errors.InsufficientPrivilege)
-
-
-async def _fault_of_query(
-    connection: psycopg.AsyncConnection,
-    tube: str,
-    where: str,
-    query: str,
-    error: psycopg.Error,
-    readers: Sequence[Root],
-) -> Fault:
-    finding = f"{where} is refused: {describe(error)}"
-    if isinstance(error, _BUSY):
-        return _not_checked(where, error)
-    remedy = await _remedy_of_names(connection, tube, query)
-    if remedy is not None:
-        return Fault(finding, remedy)
-    if _lacks_rights(error):
-        return Fault(finding, await _how_to_let_read(connection, error, readers))
-    return Fault(
-        finding, "correct it; it stands within parentheses, so it is one SELECT without a ; at its end"
-    )
-
-
-def _fault_of_columns(where: str, keys: KeyType, error: psycopg.Error) -> Fault:
-    if isinstance(error, _BUSY):
-        return _not_checked(where, error)
-    return Fault(
-        f"{where} gives other columns than are needed: {describe(error)}",
-        f"give two columns: the id, of type {keys.value}, and the document",
-    )
-
-
-async def _fault_of_table(
-    connection: psycopg.AsyncConnection, tube: str, root: Root, error: psycopg.Error
-) -> Fault:
-    where = f"the root table {root.name}"
-    if isinstance(error, _BUSY):
-        return _not_checked(where, error)
-    if _lacks_rights(error):
-        remedy = await _how_to_let_read(connection, error, [root])
-        return Fault(f"{where} can't be read: {describe(error)}", remedy)
-    ours = translate(error)
-    return Fault(
-        f"{where} can't be read: {ours or describe(error)}",
-        f"see that the table and the predicate of tube {tube!r} fit each other",
-    )
-
-
-async def _how_to_let_read(
-    connection: psycopg.AsyncConnection, error: psycopg.Error, readers: Sequence[Root]
-) -> str:
-    tables = [(root.schema, root.table) for root in readers]
-    found = await connection.execute(GRANTS, about(error, tables))
-    return how_to_let_read(error, connection.info.user, await found.fetchall())
-
-
-def _not_checked(where: str, error: psycopg.Error) -> Fault:
-    return Fault(f"{where} was not checked: {describe(error)}", "try again", is_certain=False)

@@ -90,10 +90,9 @@ class Enricher:
         self._last_roots: Roots | None = None
         """The ones read last, even if they are outdated by now."""
         self._reads = Reads()
-        self._sections: dict[Root, DocumentConfig] = {}
-        """By root table, as far as they were read since the registry was."""
-        self._statements: dict[tuple[bytes, Root | None], bytes] = {}
-        """By the registry's state and the table: to compose one costs as much as to send it."""
+        self._ways: dict[tuple[bytes, Root | None], tuple[DocumentConfig, bytes]] = {}
+        """By the registry's state and the table, how it is read; to compose a statement costs as much as to
+        send it. With the state, as another read may have seen another registry meanwhile."""
 
     async def read(
         self,
@@ -156,9 +155,7 @@ class Enricher:
     ) -> EnrichFailed:
         """The error for a missing right, with the statement that grants it."""
         self._roots = None
-        tables = [(root.schema, root.table) for root in self._tables_of(groups)]
-        found = await connection.execute(GRANTS, about(error, tables))
-        remedy = how_to_let_read(error, connection.info.user, await found.fetchall())
+        remedy = await how_to_read(connection, error, self._tables_of(groups))
         return EnrichFailed(f"rows for tube {self._tube!r} can't be read: {describe(error)}; {remedy}")
 
     def _settings(self, groups: Mapping[int, Sequence[Id]]) -> Mapping[str, str]:
@@ -175,7 +172,7 @@ class Enricher:
         roots = self._roots
         if roots is None:
             roots = self._last_roots = await load_roots(connection, self._tube)
-            self._sections, self._statements = {}, {}
+            self._ways = {}
             self._refuse_another_document(roots)
             if self._on_roots is not None:
                 self._on_roots(roots)
@@ -214,7 +211,7 @@ class Enricher:
         together: dict[tuple[Root | None, int | None], list[int]] = {}
         for shard in groups:
             root = roots.of(shard)
-            query = self._section(roots, root).query
+            query = self._way(roots, root)[0].query
             apart = shard if query is not None and "%(shard)s" in query else None
             together.setdefault((root, apart), []).append(shard)
         return [(root, shards) for (root, _), shards in together.items()]
@@ -228,11 +225,7 @@ class Enricher:
     ) -> Mapping[Id, bytes] | None:
         """What one statement finds of these ids by shard; None as for `_read_once`."""
         ids = next(iter(wanted.values())) if len(wanted) == 1 else list(chain.from_iterable(wanted.values()))
-        section = self._section(roots, root)
-        made = roots.state, root  # another read may have seen another registry meanwhile
-        statement = self._statements.get(made)
-        if statement is None:
-            statement = self._statements[made] = statement_for(roots, root, section).as_bytes(connection)
+        section, statement = self._way(roots, root)
         arguments = arguments_of(self._tube, roots.keys, root, ids, next(iter(wanted)))
         cursor = await connection.execute(statement, arguments, binary=True)
         rows = await cursor.fetchall()
@@ -247,18 +240,17 @@ class Enricher:
             _refuse_unasked(documents, ids, root, roots.keys)
         return documents
 
-    def _section(self, roots: Roots, root: Root | None) -> DocumentConfig:
+    def _way(self, roots: Roots, root: Root | None) -> tuple[DocumentConfig, bytes]:
         """What the documents of a table are; raises `EnrichFailed` if they might be another table's."""
-        if root is None:
-            return self._config
-        section = self._sections.get(root)
-        if section is None:
-            reason = refusal(self._config, self._tube, roots, root)
+        way = self._ways.get((roots.state, root))
+        if way is None:
+            reason = None if root is None else refusal(self._config, self._tube, roots, root)
             if reason is not None:
                 self._roots = None  # it may be fixed in the registry
                 raise EnrichFailed(reason)
-            section = self._sections[root] = section_of(self._config, root)
-        return section
+            section = self._config if root is None else section_of(self._config, root)
+            way = self._ways[roots.state, root] = section, statement_for(roots, root, section)
+        return way
 
 
 def _of(documents: Mapping[Id, bytes], ids: Sequence[Id]) -> Mapping[Id, bytes]:
@@ -296,6 +288,14 @@ def _refuse_unasked(documents: Mapping[Id, bytes], wanted: Sequence[Id], root: R
             f"the query for {root.name} returned a document of id {min(unasked)}, which is none of %(ids)s: "
             f"its first column has to be {first} of {root.name}, and it has to ask for %(ids)s alone"
         )
+
+
+async def how_to_read(
+    connection: psycopg.AsyncConnection, error: psycopg.Error, roots: Iterable[Root]
+) -> str:
+    """What to run where the role of a session may not read; `roots`: known to be read."""
+    found = await connection.execute(GRANTS, about(error, [(root.schema, root.table) for root in roots]))
+    return how_to_let_read(error, connection.info.user, await found.fetchall())
 
 
 async def load_roots(connection: psycopg.AsyncConnection, tube: str) -> Roots:

@@ -4,16 +4,16 @@ A shard's ids belong to its root table, which the registry names. There is one s
 kind of keys.
 """
 
+# ruff: noqa: S608 -- names are quoted; a predicate and a query are the owner's and the file's own
+
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from psycopg import sql
-
 from pytube.config import DocumentConfig, EnrichConfig
-from pytube.config.names import table_name
+from pytube.config.names import quoted, table_name
 from pytube.config.section import key_path
 from pytube.errors import EnrichFailed
 from pytube.keys import CompositeKey, PartType, part_parameter
@@ -32,7 +32,7 @@ ROOTS = f"""
     LEFT JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE r.tube = %(tube)s
     ORDER BY a.position
-"""  # noqa: S608 # a constant
+"""
 """All attachments of a tube, the first attached first; one row with NULLs when there is none."""
 
 
@@ -100,81 +100,55 @@ class Roots:
         return [table for table in self.tables if self.of(table.shard) is table]
 
 
-_REGISTRY = " FROM tube_registry r WHERE r.tube = %(tube)s"
-_STATES = {
-    KeyType.BIGINT: "SELECT NULL::bigint, " + STATE + _REGISTRY,
-    KeyType.UUID: "SELECT NULL::text, " + STATE + _REGISTRY,
-    KeyType.TEXT: "SELECT NULL::text, " + STATE + _REGISTRY,
-}
-"""The registry's state, in a row like that of a document, but without an id."""
-
-_ID = {
-    KeyType.BIGINT: "{id}::bigint",
-    KeyType.UUID: "{id}::uuid::text",
-    KeyType.TEXT: "{id}::text",
-}
-"""An id as the pods have it."""
-
-# Texts are looked up by the column's own collation, which may find too much, and compared byte by byte.
-_KNOWN = {
-    KeyType.BIGINT: "EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id{condition})",
-    KeyType.UUID: "EXISTS (SELECT FROM {table} r WHERE r.{id} = q.id::uuid{condition})",
-    KeyType.TEXT: 'q.id::text COLLATE "C" IN ({found})',
-}
-"""Whether a document that a query of one's own gave belongs to the tube."""
-
-_UNASKED = {
-    KeyType.BIGINT: " OR q.id::bigint <> ALL(%(ids)s)",
-    KeyType.UUID: " OR q.id::uuid <> ALL(%(ids)s)",
-    KeyType.TEXT: "",
-}
-"""Rows let through so that the reader sees that the query is wrong; see `Enricher`."""
+_CAST = {KeyType.BIGINT: "::bigint", KeyType.UUID: "::uuid::text", KeyType.TEXT: "::text"}
+"""Behind an id: as the pods have it."""
 
 
-def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> sql.SQL | sql.Composed:
+def statement_for(roots: Roots, root: Root | None, section: DocumentConfig) -> bytes:
     """The statement with the parameters tube, ids and shard; its rows are ids and documents of `root`.
 
-    It gives the registry's state, too, in a separate row, which a parallel plan may put anywhere.
+    It gives the registry's state, too, in a row without an id, which a parallel plan may put anywhere.
     """
-    state = sql.SQL(_STATES[roots.keys])
+    no_id = "NULL::bigint" if roots.keys is KeyType.BIGINT else "NULL::text"
+    state = f"SELECT {no_id}, {STATE} FROM tube_registry r WHERE r.tube = %(tube)s"
     if root is None:
-        return state
-    # The predicate comes from the registry, where it was checked; % is psycopg's own sign.
-    condition: sql.Composable = sql.SQL("")
-    if roots.predicate is not None:
-        condition = sql.SQL(" AND ({}\n)").format(raw(roots.predicate.replace("%", "%%")))
-    name = sql.SQL(_ID[roots.keys])
-    rows: sql.Composable
+        return state.encode()
+    cast = _CAST[roots.keys]
     if section.mode == "none":
-        rows = sql.SQL("SELECT {}, convert_to('null', 'UTF8') FROM unnest(%(ids)s) q(id)").format(
-            name.format(id=sql.SQL("q.id"))
-        )
+        rows = f"SELECT q.id{cast}, convert_to('null', 'UTF8') FROM unnest(%(ids)s) q(id)"
     elif section.query is None:
-        row = sql.SQL("{}, convert_to({}::text, 'UTF8')").format(
-            _found_id(roots, root), _row(section.columns)
-        )
-        rows = _found(root, row, condition)
+        row = f"{_found_id(roots, root)}, convert_to({_row(section.columns)}::text, 'UTF8')"
+        rows = _found(root, row, _predicate(roots))
     else:
-        known = sql.SQL(_KNOWN[roots.keys] + _UNASKED[roots.keys]).format(
-            table=_table(root),
-            id=_name(root.id_col),
-            condition=condition,
-            found=_found(root, sql.SQL('{} COLLATE "C"').format(_id(roots, root)), condition),
+        known = "q.id IS NOT NULL" if roots.predicate is None else _is_known(roots, root)
+        rows = (
+            f"SELECT q.id{cast}, convert_to(q.document::text, 'UTF8') "
+            f"FROM ({section.query}\n) q(id, document) WHERE {known}"
         )
-        rows = sql.SQL(
-            "SELECT {name}, convert_to(q.document::text, 'UTF8') FROM ({query}\n) q(id, document) "
-            "WHERE {condition}"
-        ).format(
-            name=name.format(id=sql.SQL("q.id")),
-            query=raw(section.query),
-            condition=known if roots.predicate is not None else sql.SQL("q.id IS NOT NULL"),
-        )
-    return sql.SQL("{} UNION ALL ({})").format(state, rows)
+    return f"{state} UNION ALL ({rows})".encode()
 
 
-def ids_statement(
-    roots: Roots, root: Root, *, first: bool, drawn: tuple[float, bool] | None = None
-) -> sql.Composed:
+def _predicate(roots: Roots) -> str:
+    """A condition behind another one. It was checked when the tube was made; % is psycopg's own sign."""
+    return "" if roots.predicate is None else f" AND ({roots.predicate.replace('%', '%%')}\n)"
+
+
+def _is_known(roots: Roots, root: Root) -> str:
+    """Whether a document that a query of one's own gave belongs to the tube.
+
+    Rows of ids that are not asked for are let through, so that the reader sees that the query is wrong; see
+    `Enricher`. Texts are looked up by the column's own collation, which may find too much, and compared byte
+    by byte.
+    """
+    if roots.keys is KeyType.TEXT:
+        found = _found(root, f'{_id(roots, root)} COLLATE "C"', _predicate(roots))
+        return f'q.id::text COLLATE "C" IN ({found})'
+    value = "q.id" if roots.keys is KeyType.BIGINT else "q.id::uuid"
+    here = f"FROM {_table(root)} r WHERE r.{_name(root.id_col)} = {value}{_predicate(roots)}"
+    return f"EXISTS (SELECT {here}) OR q.id::{roots.keys} <> ALL(%(ids)s)"
+
+
+def ids_statement(roots: Roots, root: Root, *, first: bool, drawn: tuple[float, bool] | None = None) -> bytes:
     """The statement that walks the ids of a root table in their order, `%(limit)s` from `%(after)s` on.
 
     `drawn`: only a sample, in no order: so many rows of a hundred, and whether whole pages of the table are
@@ -182,69 +156,60 @@ def ids_statement(
     always be from the table's beginning.
     """
     columns = _columns(root)
-    conditions: list[sql.Composable] = [sql.SQL("{} IS NOT NULL").format(column) for column in columns]
-    column = sql.SQL(", ").join(columns)
-    if not first and root.key is not None:
-        after = sql.SQL(", ").join(
-            map(_part, root.key.places)
-        )  # of the types of the columns, as they are compared
-        conditions.append(sql.SQL("({}) > ({})").format(column, after))
+    order = ", ".join(columns)
+    conditions = [f"{column} IS NOT NULL" for column in columns]
+    if not first and root.key is not None:  # of the types of the columns, as they are compared
+        conditions.append(f"({order}) > ({', '.join(map(_part, root.key.places))})")
     elif not first:
-        conditions.append(sql.SQL("{} > %(after)s::{}").format(column, sql.SQL(roots.keys.value)))
-    if roots.predicate is not None:
-        conditions.append(sql.SQL("({}\n)").format(raw(roots.predicate.replace("%", "%%"))))
-    sample: sql.Composable = sql.SQL("")
-    order: sql.Composable = sql.SQL(" ORDER BY {}").format(column)
+        conditions.append(f"{order} > %(after)s::{roots.keys}")
+    sample = ""
     if drawn is not None:
         percent, by_pages = drawn
-        sample = raw(f" TABLESAMPLE {'SYSTEM' if by_pages else 'BERNOULLI'} ({percent:.6f})")
-        order = sql.SQL(" ORDER BY random()")
-    return sql.SQL("SELECT {} FROM {} r{} WHERE {}{} LIMIT %(limit)s").format(
-        _id(roots, root),
-        _table(root),
-        sample,
-        sql.SQL(" AND ").join(conditions),
-        order,
-    )
+        sample = f" TABLESAMPLE {'SYSTEM' if by_pages else 'BERNOULLI'} ({percent:.6f})"
+        order = "random()"
+    return (
+        f"SELECT {_id(roots, root)} FROM {_table(root)} r{sample} "
+        f"WHERE {' AND '.join(conditions)}{_predicate(roots)} ORDER BY {order} LIMIT %(limit)s"
+    ).encode()
 
 
-def _columns(root: Root) -> list[sql.Composable]:
+def _columns(root: Root) -> list[str]:
     """The columns of the key, of the row `r`."""
     names = [root.id_col] if root.key is None else [column.name for column in root.key.columns]
-    return [_name("r", name) for name in names]
+    return [f"r.{_name(name)}" for name in names]
 
 
-def _table(root: Root) -> sql.Composable:
-    return _name(root.schema, root.table)
+def _table(root: Root) -> str:
+    return f"{_name(root.schema)}.{_name(root.table)}"
 
 
-def _name(*names: str) -> sql.Composable:
+def _name(name: str) -> str:
     """A name in a statement that has parameters, where % is psycopg's own sign."""
-    return raw(sql.Identifier(*names).as_string().replace("%", "%%"))
+    return quoted(name).replace("%", "%%")
 
 
-def _id(roots: Roots, root: Root) -> sql.Composable:
+def _id(roots: Roots, root: Root) -> str:
     """The id of the row `r` as the pods have it: see `tube_private_id_sql`."""
     columns = _columns(root)
     if root.key is None:
-        return sql.SQL(_ID[roots.keys]).format(id=columns[0])
-    parts = [
-        sql.SQL("concat({})").format(column) if of.type is PartType.ENUM else column
+        return f"{columns[0]}{_CAST[roots.keys]}"
+    parts = (
+        f"concat({column})" if of.type is PartType.ENUM else column
         for column, of in zip(columns, root.key.columns, strict=True)
-    ]
-    return sql.SQL("json_build_array({})::text").format(sql.SQL(", ").join(parts))
+    )
+    return f"json_build_array({', '.join(parts)})::text"
 
 
-def _found_id(roots: Roots, root: Root) -> sql.Composable:
+def _found_id(roots: Roots, root: Root) -> str:
     """The id of a row that `_found` finds: as asked for, unless a collation may hold others for equal."""
     if root.key is None or any(of.type is PartType.TEXT for of in root.key.columns):
         return _id(roots, root)
-    return sql.SQL("k.id")
+    return "k.id"
 
 
-def _part(place: int) -> sql.Composable:
+def _part(place: int) -> str:
     """The parameter that has the values of a column of the key; a column's name could be another one's."""
-    return raw(f"%({part_parameter(place)})s")
+    return f"%({part_parameter(place)})s"
 
 
 def part_arguments(columns: Sequence[object]) -> dict[str, object]:
@@ -252,55 +217,35 @@ def part_arguments(columns: Sequence[object]) -> dict[str, object]:
     return {part_parameter(place): column for place, column in enumerate(columns)}
 
 
-def _found(root: Root, what: sql.Composable, condition: sql.Composable) -> sql.Composable:
+def _found(root: Root, what: str, condition: str) -> str:
     """`what` of the rows `r` that have the ids that are asked for, and meet a condition."""
-    columns = _columns(root)
-    table = _table(root)
+    columns, table = _columns(root), _table(root)
     if root.key is None:
-        return sql.SQL("SELECT {} FROM {} r WHERE {} = ANY(%(ids)s){}").format(
-            what, table, columns[0], condition
-        )
-    asked = [
-        # Which labels an enum has, the server alone knows.
-        sql.SQL("(SELECT e FROM unnest(enum_range({})) e WHERE concat(e) = k.{})").format(
-            sql.SQL("(NULL::{}).{}").format(table, sql.SQL(column.as_string().partition(".")[2])), name
-        )
-        if of.type is PartType.ENUM
-        else sql.SQL("k.{}").format(name)
-        for place, (column, of) in enumerate(zip(columns, root.key.columns, strict=True))
-        for name in [sql.Identifier(f"part {place}")]
-    ]
-    equal = [sql.SQL("{} = {}").format(*pair) for pair in zip(columns, asked, strict=True)]
+        return f"SELECT {what} FROM {table} r WHERE {columns[0]} = ANY(%(ids)s){condition}"
+    equal, arrays = [], []
+    for place, (column, of) in enumerate(zip(columns, root.key.columns, strict=True)):
+        arrays.append(f"{_part(place)}::{of.type.array}")
+        asked = f'k."part {place}"'
+        if of.type is PartType.ENUM:  # which labels it has, the server alone knows
+            labels = f"enum_range((NULL::{table}).{_name(of.name)})"
+            asked = f"(SELECT e FROM unnest({labels}) e WHERE concat(e) = {asked})"
+        equal.append(f"{column} = {asked}")
+    names = ", ".join(f'"part {place}"' for place in root.key.places)
     # In a separate subquery, so that a predicate's unqualified names stay columns of the table. OFFSET 0
     # keeps it one: it is planned as it stands, and each key is looked up, which takes a third less time.
-    return sql.SQL(
-        "SELECT r.* FROM unnest(%(ids)s, {}) k(id, {}) "
-        "CROSS JOIN LATERAL (SELECT {} FROM {} r WHERE {}{} OFFSET 0) r"
-    ).format(
-        sql.SQL(", ").join(
-            sql.SQL("{}::{}").format(_part(place), sql.SQL(of.type.array))
-            for place, of in enumerate(root.key.columns)
-        ),
-        sql.SQL(", ").join(sql.Identifier(f"part {place}") for place in root.key.places),
-        what,
-        table,
-        sql.SQL(" AND ").join(equal),
-        condition,
+    return (
+        f"SELECT r.* FROM unnest(%(ids)s, {', '.join(arrays)}) k(id, {names}) CROSS JOIN LATERAL "
+        f"(SELECT {what} FROM {table} r WHERE {' AND '.join(equal)}{condition} OFFSET 0) r"
     )
 
 
-def _row(columns: Sequence[str] | None) -> sql.Composable:
+def _row(columns: Sequence[str] | None) -> str:
     """The row `r` as JSON: these columns of it; None: all."""
     if columns is None:
-        return sql.SQL("row_to_json(r.*)")
+        return "row_to_json(r.*)"
     # In a separate subquery, so that a predicate's unqualified names stay columns of the table.
-    names = ", ".join(sql.Identifier("r", column).as_string() for column in columns)
-    return sql.SQL("(SELECT row_to_json(d.*) FROM (SELECT {}) d)").format(raw(names.replace("%", "%%")))
-
-
-def raw(text: str) -> sql.Composable:
-    """SQL text that was checked when it was given: a predicate of the registry, a configured query."""
-    return sql.SQL(text)
+    names = ", ".join(f"r.{_name(column)}" for column in columns)
+    return f"(SELECT row_to_json(d.*) FROM (SELECT {names}) d)"
 
 
 # --- names of documents at the sink ---------------------------------------------------------------

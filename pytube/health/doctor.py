@@ -41,10 +41,6 @@ def examine(config: Config, origin: str = "postgres.dsn") -> Iterator[Check]:
 
     Nothing is said about tubes where they could not be looked at. Of several hosts each is looked at, and
     named. What a worker refuses when it starts is the last finding: a worker is made, and opens nothing.
-
-    Args:
-        config: what a worker would use.
-        origin: what names the database.
     """
     config, documents = _with_documents(config)
     partitions: dict[str | None, Mapping[str, int]] = {}
@@ -126,9 +122,9 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
             yield server.check_rights(connection, schema)
             if there:
                 yield server.check_sequence(connection, schema)
-                tubes = queues.read_tubes(connection, schema)
+                tubes = queues.read_partitions(connection, schema, "tube")
             if tubes is not None:
-                partitions |= tubes | queues.read_outboxes(connection, schema)
+                partitions |= tubes | (queues.read_partitions(connection, schema, "outbox") or {})
                 for subject, check in _OF_QUEUES.items():
                     try:
                         yield from check(Look(connection, schema, config))
@@ -152,7 +148,6 @@ def _examine_host(config: Config, origin: str, partitions: dict[str, int]) -> It
 
 
 def _where(connection: psycopg.Connection) -> str:
-    """Which database it is, and as whom."""
     info = connection.info
     return f"database {info.dbname} at {info.host}:{info.port}, as {info.user},"
 
@@ -293,11 +288,8 @@ _DEAD = " does not answer: "
 def check_brokers(config: Config, partitions: Mapping[str | None, Mapping[str, int]]) -> Iterator[Check]:
     """Whether the brokers of the elections and of the outboxes answer; each cluster is asked once.
 
-    An outbox needs its broker whatever the election.
-
-    Args:
-        config: the configuration; under `neli` it has a section `[kafka]`.
-        partitions: of each host, how many partitions each existing tube and outbox has.
+    An outbox needs its broker whatever the election. `partitions`: of each host, how many each existing tube
+    and outbox has.
     """
     try:
         import confluent_kafka  # noqa: F401 # is it there?
@@ -454,7 +446,6 @@ def _check_outbox_brokers(config: Config, answered: dict[str, str | None]) -> It
 
 
 def _ask(kafka: Producers) -> str | None:
-    """Why the cluster does not answer; None: it does."""
     from confluent_kafka import KafkaException
 
     try:

@@ -100,7 +100,6 @@ class Partition:
     deleted: int = 0
     leader: str | None = None
     """Client id of the leader, or of a lost one; None without a leader."""
-    leader_id: UUID | None = None
     instance_id: UUID | None = None
     election: str | None = None
     epoch: int | None = None
@@ -266,8 +265,6 @@ class Process:
     instance: str | None
     """The first digits of the process's instance id; None for a version that does not report it."""
     version: str | None
-    pid: int
-    """Of the server's process."""
     silent_for: float | None = None
     """Seconds since it last did something in the session that renews terms, which it does every few seconds,
     terms or none; None: this role may not see that."""
@@ -425,10 +422,8 @@ class HostSample:
     """What this role may not see."""
     error: PytubeError | psycopg.Error | None = None
     """Why the host was not read; None when it was."""
-    read_at: float = 0.0
-    """When it was read who leads, at most some seconds ago: a moment of `time.monotonic()`."""
     counted_at: float = 0.0
-    """When the backlog was counted, which may be longer ago where that takes long."""
+    """When the backlog was counted, which may be long ago where that takes long: of `time.monotonic()`."""
     took: float = 0.0
     """Seconds that this reading took the server."""
     unverified: Sequence[Unverified] = ()
@@ -479,29 +474,22 @@ class HostSample:
         return sorted(known, key=lambda one: (one.client_id or "~", one.instance))
 
     def _worker(self, instance: str) -> Worker:
-        led = [
-            one
-            for one in self.partitions
-            if one.instance_id is not None and digits(one.instance_id) == instance
-        ]
+        led = [one for one in self.partitions if one.instance_id and digits(one.instance_id) == instance]
         wanted = [one for one in self.candidacies if digits(one.instance_id) == instance]
-        process = next((one for one in self.processes if one.instance == instance), None)
-        labels = [*(one.leader for one in led), *(one.client_id for one in wanted)]
-        labels += [None if process is None else process.client_id]
-        label = next((label for label in labels if label is not None), None)
+        process = next((one for one in self.processes if one.instance == instance), Process(None, None))
+        labels = [*(one.leader for one in led), *(one.client_id for one in wanted), process.client_id]
         signs = [one.renewed_ago for one in led if one.renewed_ago is not None]
-        silent_for = None if process is None else process.silent_for
+        silent_for, fenced_ago = process.silent_for, process.fenced_ago
         if silent_for is not None and not signs and not wanted:
             signs = [silent_for]
-        fenced_ago = None if process is None else process.fenced_ago
         return Worker(
             instance,
-            label,
+            next((label for label in labels if label is not None), None),
             [(one.name, one.partition) for one in led],
             sorted({one.tube for one in wanted} - {one.name for one in led}),
             frozenset(one.election for one in led if one.election) | {"lease" for _ in wanted[:1]},
             min([*signs, *(one.seen_ago for one in wanted)], default=None),
-            None if process is None else process.version,
+            process.version,
             self.host,
             hangs=silent_for is not None and fenced_ago is not None and silent_for >= max(fenced_ago, SILENT),
         )

@@ -53,22 +53,12 @@ _SIZES = """
 
 
 @dataclass(frozen=True, slots=True)
-class Writers:
-    """The open transactions of one role that write."""
-
-    role: str
-    age: float | None
-    """Seconds since the oldest began; None when no age may be seen."""
-    hidden: int
-    """How many of them have an age that may not be seen."""
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """The measurements of one host; of a host that is down nothing."""
 
     sample: HostSample
-    writers: Sequence[Writers] = ()
+    writers: Sequence[tuple[str, float | None, int]] = ()
+    """By role, of its open transactions that write: the age of the oldest, and how many hide their age."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the table of each tube and outbox, with its indexes."""
     backfills: Sequence[Mapping[str, Any]] = ()
@@ -87,7 +77,7 @@ class Measured:
 def measure(connection: psycopg.Connection, schema: str, host: str | None = None) -> Measured:
     """Measure a host over a session with it."""
     with translated():
-        writers = [Writers(*row) for row in connection.execute(_WRITERS).fetchall()]
+        writers = connection.execute(_WRITERS).fetchall()
         sizes = connection.execute(within(_SIZES, schema), {"schema": schema}).fetchall()
         backfills = [row for row in Backfills(connection, schema).all() if row["state"] in ACTIVE]
         return Measured(Reader(schema, host).read(connection), writers, dict(sizes), backfills)
@@ -143,7 +133,6 @@ def _if_led(value: _Value) -> _Value:
 
 
 def _if(kind: str, value: _Value) -> _Value:
-    """Only of tubes, or of outboxes."""
     return lambda one: value(one) if one.kind == kind else None
 
 
@@ -290,13 +279,13 @@ _OTHERS: Sequence[tuple[str, str, Sequence[str], _Of]] = [
         "transaction_age_seconds",
         "Age of the role's oldest open transaction that writes; it pins the settled seq.",
         ("role",),
-        lambda host: [((one.role,), one.age) for one in host.writers],
+        lambda host: [((role,), age) for role, age, _ in host.writers],
     ),
     (
         "transactions_hidden",
         "Writing transactions whose age this role may not see; grant it `pg_read_all_stats`.",
         (),
-        lambda host: [] if host.sample.error else [((), sum(one.hidden for one in host.writers))],
+        lambda host: [] if host.sample.error else [((), sum(hidden for _, _, hidden in host.writers))],
     ),
     (
         "kafka_unreachable_workers",

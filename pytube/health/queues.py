@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import psycopg
 from psycopg import errors, sql
@@ -32,7 +32,10 @@ from pytube.sinks.registry import naming_of
 from pytube.sources.terms import Shards, shards_of, shared_shards
 from pytube.tubes.queries import within
 
-_TUBES = "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube"
+_PARTITIONS: Final[dict[str, LiteralString]] = {
+    "tube": "SELECT DISTINCT tube, partitions FROM {s}.tube_list() ORDER BY tube",
+    "outbox": "SELECT outbox, partitions FROM {s}.outbox_list()",
+}
 
 _SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
 
@@ -48,10 +51,10 @@ _UNCAPTURED = """
 """
 
 
-def read_tubes(connection: psycopg.Connection, schema: str) -> dict[str, int] | None:
-    """The tubes that are there, with their numbers of partitions; None when we may not look."""
+def read_partitions(connection: psycopg.Connection, schema: str, kind: str) -> dict[str, int] | None:
+    """The tubes, or outboxes, that are there, with their numbers of partitions; None when we may not look."""
     try:
-        return dict(connection.execute(within(_TUBES, schema)).fetchall())
+        return dict(connection.execute(within(_PARTITIONS[kind], schema)).fetchall())
     except psycopg.errors.InsufficientPrivilege:
         return None
 
@@ -270,16 +273,6 @@ def _check_tables(connection: psycopg.Connection, schema: str) -> Iterator[Check
 def _check_sample(
     table: str, column: str, looked: str, repeated: int, examples: Sequence[str], *, is_key: bool
 ) -> Check:
-    """What a sample says of one table.
-
-    Args:
-        table: the table.
-        column: that of its ids.
-        looked: which rows were looked at, in words.
-        repeated: how many ids stand more than once among them.
-        examples: some of these.
-        is_key: whether the column may be taken for unique, as that of a partitioned table's primary key.
-    """
     if repeated:
         some = ", ".join(key if key.isprintable() else repr(key) for key in examples)
         return fail(
@@ -313,8 +306,6 @@ def _trouble(error: psycopg.Error) -> str:
 
 # --- outboxes ---------------------------------------------------------------------------------------
 
-_PARTITIONS: Final = "SELECT outbox, partitions FROM {s}.outbox_list()"
-
 # A worker marks and deletes records with its own rights.
 _OUTBOXES: Final = """
     SELECT l.outbox, l.partitions, l.adopted, l.wakes,
@@ -338,14 +329,6 @@ _OUTBOXES: Final = """
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
     ORDER BY l.outbox
 """
-
-
-def read_outboxes(connection: psycopg.Connection, schema: str) -> dict[str, int]:
-    """The outboxes that are there, with their numbers of partitions; none when we may not look."""
-    try:
-        return dict(connection.execute(within(_PARTITIONS, schema)).fetchall())
-    except psycopg.errors.InsufficientPrivilege:
-        return {}
 
 
 def check_outboxes(look: Look) -> Iterator[Check]:
@@ -447,7 +430,6 @@ def check_delivery(look: Look) -> Iterator[Check]:
 
 
 def _check_pace(look: Look, found: HostSample) -> Iterator[Check]:
-    """Whether late queues catch up, which a second sample shows."""
     late = {queue.name: queue for queue in queues_of(found) if queue.is_behind}
     if not late:
         return

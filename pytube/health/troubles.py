@@ -107,7 +107,6 @@ def pace(queue: Queue, hindered: Iterable[Hindrance] = ()) -> str | None:
 
 
 def _amount(queue: Queue) -> str:
-    """How much waits."""
     if queue.kind == "outbox":
         return f"{queue.waiting} records"
     return f"{queue.documents} documents, in {queue.waiting} pods"
@@ -132,10 +131,8 @@ def troubles(
 ) -> list[Trouble]:
     """The troubles of some hosts.
 
-    Args:
-        hosts: the sample of each.
-        waited: for how many seconds something has waited in partitions without a leader, by name and
-            number; None: for as long as there has been something.
+    `waited`: for how many seconds something has waited in partitions without a leader, by name and number;
+    None: for as long as there has been something.
     """
     found = list(_of_kafka(hosts))
     for host in hosts:
@@ -180,8 +177,6 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
 
 
 class _Of(NamedTuple):
-    """A trouble of one partition."""
-
     kind: Kind
     level: Level
     reason: str
@@ -207,12 +202,8 @@ def _alike(name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
 
 
 def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
-    """The troubles of one partition.
-
-    Args:
-        row: the partition.
-        missed: the uses for which its workers need Kafka, and can't reach it: another line reports that.
-        locked: the lock that keeps its rows from being read: its own line reports that.
+    """Not what other lines report: `missed`, the uses for which its workers can't reach Kafka, and `locked`,
+    the lock that keeps its rows from being read.
     """
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} no longer renews its term"
@@ -319,7 +310,6 @@ def _hindrance(one: Hindrance, blocking: Collection[Hindrance]) -> _Of:
 
 
 def _of_queue(rows: Sequence[Partition]) -> Iterator[Trouble]:
-    """Of all partitions of one tube or outbox."""
     name, kind = rows[0].name, rows[0].kind
     yield from _emptied(rows[0])
     yield from _pauses(rows)
@@ -363,7 +353,6 @@ def _parked(rows: Sequence[Partition], error: str) -> str:
 
 
 def _after_parking(rows: Sequence[Partition], error: str) -> str:
-    """The remedy for parked records of an outbox."""
     name = rows[0].name
     count = sum(row.parked_failed or row.parked.number for row in rows if row.parked is not None)
     late = f"{COME_LATE}; " if any(row.parked_overtaken for row in rows) else ""
@@ -378,7 +367,6 @@ def _after_parking(rows: Sequence[Partition], error: str) -> str:
 
 
 def _mending(outbox: str, error: str) -> str:
-    """The repair of the error for which a record of an outbox was parked."""
     if "message.max.bytes" in error:
         return (
             f'set a larger "message.max.bytes" in [outbox.{outbox}.kafka_options], and max.message.bytes at '
@@ -443,26 +431,22 @@ def _unled(
         late = free
     elif late:
         late += [row for row in free if row in companions]
+    others = [row for row in free if row not in late]
     name = rows[0].name
-    level = Level.WARN if back else Level.FAIL
     remedy = _await(back) if back else _LOOKS_AGAIN if refused else _start(rows)
-    why = "" if back else _refusals(refused)
-    if late:
-        finding = f"no worker leads {_which(late)}; {_waits_there(late)}{why}"
-        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, name)
-    if others := [row for row in free if row not in late]:
-        finding = f"no worker leads {_which(others)}"
-        problem = next((row.problem for row in others if row.problem is not None), None)
+    for some in filter(None, (late, others)):
+        level = Level.FAIL if some is late and not back else Level.WARN
+        finding = f"no worker leads {_which(some)}"
+        problem = None if some is late else next((row.problem for row in some if row.problem), None)
         if problem is not None:
             finding += f"; the backlog there was not checked: {problem}"
-        elif all(row.paused is None for row in others):
-            finding += f"; {_waits_there(others)}"
-        finding += why
-        yield Trouble(Kind.NOT_LED, Level.WARN, f"leaders of {name}", finding, remedy, name)
+        elif some is late or all(row.paused is None for row in some):
+            finding += f"; {_waits_there(some)}"
+        finding += "" if back else _refusals(refused)
+        yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, name)
 
 
 def _refusals(refused: Sequence[Complaint]) -> str:
-    """Why running workers do not lead it."""
     found: dict[str, set[str]] = {}
     for one in refused:
         found.setdefault(one.reason, set()).add(one.client_id)
@@ -473,7 +457,6 @@ def _refusals(refused: Sequence[Complaint]) -> str:
 
 
 def _waits_there(rows: Sequence[Partition]) -> str:
-    """How much, and for how long."""
     age = max((seconds for row in rows if (seconds := oldest(row)) is not None), default=None)
     if age is None:
         return "nothing is queued there"

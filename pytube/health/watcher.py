@@ -103,7 +103,7 @@ _LEADERS: Final = (
     """
     SELECT coalesce(l.tube, p.tube, f.tube) AS name,
         coalesce(l.partition, p.partition, f.partition) AS partition,
-        l.client_id AS leader, l.leader_id, l.instance_id, l.election, l.epoch,
+        l.client_id AS leader, l.instance_id, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
         {state} AS state,
@@ -168,7 +168,7 @@ _SAMPLES: Final = """
 # What a session does is seen by its own role, and by members of pg_read_all_stats.
 _PROCESSES: Final = r"""
     SELECT substring(a.application_name, '^pytube listener ([0-9a-f]{{12}}) '),
-        substring(a.application_name, '^pytube listener [0-9a-f]{{12}} (\S+)$'), a.pid,
+        substring(a.application_name, '^pytube listener [0-9a-f]{{12}} (\S+)$'),
         (SELECT extract(epoch FROM clock_timestamp() - max(r.state_change))::float8
          FROM pg_catalog.pg_stat_activity AS r
          WHERE r.datname = a.datname
@@ -262,7 +262,6 @@ class _Paced(Generic[T]):
         self._due = 0.0
 
     def get(self, connection: psycopg.Connection) -> T:
-        """The value."""
         if time.monotonic() >= self._due:
             self._value, self.took = self._read(connection)
             self.read_at = time.monotonic()
@@ -270,7 +269,6 @@ class _Paced(Generic[T]):
         return self._value
 
     def forget(self) -> None:
-        """Have it read again, however long that takes."""
         self._due = 0.0
 
 
@@ -337,7 +335,6 @@ class Reader:
             [replace(Complaint(*row), host=self._host) for row in self._rows(connection, _COMPLAINTS)],
             [replace(Hindrance(*row), host=self._host) for row in self._rows(connection, _HINDERED)],
             list(self._unseen),
-            read_at=self._leaders.read_at,
             counted_at=self._loads.read_at,
             took=sum(one.took for one in self._paced_ones),
             unverified=unverified,
@@ -427,7 +424,6 @@ class Reader:
 
 
 def _records(row: OutboxPartition) -> dict[str, Any]:
-    """The counts of the records of a partition of an outbox."""
     return {
         "waiting": None if row.waiting is None else Count.of(row.waiting),
         "lag": row.lag,
@@ -471,7 +467,6 @@ class _Host:
             return HostSample(self._database.host, error=error)
 
     def close(self) -> None:
-        """End the session."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import anyio.to_thread
 import psycopg
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -27,6 +28,7 @@ from pytube.web.html import address, tag
 from pytube.web.parked import parked
 from pytube.web.site import Sessions, Site, here, is_from_here, message, page
 
+_Make = Callable[[Site, Request], Response | Awaitable[Response]]
 _STYLE = Path(__file__).with_name("style.css")
 _OPEN = frozenset({"/login", "/style.css"})
 """The paths that are served without the token."""
@@ -46,52 +48,23 @@ def application(site: Site, names: Sequence[str], log: Logger) -> ASGIApp:
         yield
         stop.set()
 
-    def missing(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        status = HTTPStatus(error.status_code)
-        return message(request, status.phrase, f"There is no such page: {request.url.path}", status)
-
-    inner = Starlette(
-        routes=_routes(site, log),
-        exception_handlers={HTTPException: missing},
-        lifespan=lifespan,
-    )
-    return _Guard(inner, names, site.sessions)
-
-
-def _routes(site: Site, log: Logger) -> Sequence[Route]:
-    def get(path: str, make: Callable[[Site, Request], Response]) -> Route:
-        def answer(
-            request: Request,
-        ) -> Response:  # not async: Starlette runs it in a thread, where it may wait
+    def route(method: str, path: str, make: _Make) -> Route:
+        async def answer(request: Request) -> Response:
             try:
-                return make(site, request)
+                # In a thread, where it may wait; an async one only begins there.
+                made = await run_in_threadpool(make, site, request)
+                return made if isinstance(made, Response) else await made
             except Exception as error:  # noqa: BLE001 # whatever it is, people get a sentence
                 return _failed(request, error, log)
 
-        return Route(path, answer, methods=["GET"])
+        return Route(path, answer, methods=[method])
 
-    def post(path: str, make: Callable[[Site, Request], Awaitable[Response]]) -> Route:
-        async def answer(request: Request) -> Response:
-            try:
-                return await make(site, request)
-            except Exception as error:  # noqa: BLE001 # as above
-                return _failed(request, error, log)
-
-        return Route(path, answer, methods=["POST"])
-
-    return [
-        get("/", pages.overview),
-        get("/tube", pages.tube),
-        get("/partition", pages.partition),
-        get("/parked", parked),
-        get("/ask", actions.ask),
-        get("/style.css", _style),
-        get("/login", _login_page),
-        post("/act", actions.act),
-        post("/login", _login),
-        post("/logout", _logout),
-    ]
+    inner = Starlette(
+        routes=[route(*one) for one in _ROUTES],
+        exception_handlers={HTTPException: _missing},
+        lifespan=lifespan,
+    )
+    return _Guard(inner, names, site.sessions)
 
 
 def _style(_: Site, __: Request) -> Response:
@@ -127,7 +100,6 @@ class _Guard:
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -224,22 +196,43 @@ async def _logout(site: Site, request: Request) -> Response:
     return response
 
 
+_ROUTES: Final[Sequence[tuple[str, str, _Make]]] = (
+    ("GET", "/", pages.overview),
+    ("GET", "/tube", pages.tube),
+    ("GET", "/partition", pages.partition),
+    ("GET", "/parked", parked),
+    ("GET", "/ask", actions.ask),
+    ("GET", "/style.css", _style),
+    ("GET", "/login", _login_page),
+    ("POST", "/act", actions.act),
+    ("POST", "/login", _login),
+    ("POST", "/logout", _logout),
+)
+
+_STATUSES: Final = {
+    actions.Refused: HTTPStatus.FORBIDDEN,
+    UnknownTube: HTTPStatus.NOT_FOUND,
+    UsageError: HTTPStatus.BAD_REQUEST,
+    DatabaseUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""Of errors, the more special ones first; others are internal ones."""
+
+
 def _failed(request: Request, error: Exception, log: Logger) -> Response:
     """One sentence on a page; internal errors stand in the log, too."""
-    match error:
-        case actions.Refused():
-            status, said = HTTPStatus.FORBIDDEN, str(error)
-        case UnknownTube():
-            status, said = HTTPStatus.NOT_FOUND, str(error)
-        case UsageError():
-            status, said = HTTPStatus.BAD_REQUEST, str(error)
-        case DatabaseUnavailable():
-            status, said = HTTPStatus.SERVICE_UNAVAILABLE, str(error)
-        case PytubeError():
-            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, str(error)
-        case psycopg.Error():
-            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, f"Postgres refused: {describe(error)}"
-        case _:
-            log.error("page_failed", exc_info=error, path=request.url.path)
-            status, said = HTTPStatus.INTERNAL_SERVER_ERROR, "A fault of pytube; its log has more."
+    internal = HTTPStatus.INTERNAL_SERVER_ERROR
+    status = next((status for kind, status in _STATUSES.items() if isinstance(error, kind)), internal)
+    if isinstance(error, PytubeError):
+        said = str(error)
+    elif isinstance(error, psycopg.Error):
+        said = f"Postgres refused: {describe(error)}"
+    else:
+        log.error("page_failed", exc_info=error, path=request.url.path)
+        said = "A fault of pytube; its log has more."
     return message(request, status.phrase, said, status)
+
+
+def _missing(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    status = HTTPStatus(error.status_code)
+    return message(request, status.phrase, f"There is no such page: {request.url.path}", status)

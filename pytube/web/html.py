@@ -88,35 +88,26 @@ def facts(values: Mapping[str, Any]) -> Html:
     return tag("dl", *cards, class_="cards")
 
 
-def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Any]], *, numbers: int = 0) -> Html:
+Columns = Mapping[str, Callable[[Any], Any]]
+"""By heading, what a row has there."""
+
+
+def table(caption: str, columns: Columns, rows: Iterable[Any], *, numbers: int = 0) -> Html:
     """A table whose rows become cards on a narrow screen. The last `numbers` columns hold numbers."""
-    first_number = len(headings) - numbers
-
-    def class_of(at: int) -> str | None:
-        return "number" if at >= first_number else None
-
-    return tag(
-        "table",
+    classes = dict.fromkeys(list(columns)[len(columns) - numbers :], "number")
+    head = (tag("th", heading, scope="col", class_=classes.get(heading)) for heading in columns)
+    body = (
         tag(
-            "thead",
-            tag("tr", *(tag("th", h, scope="col", class_=class_of(n)) for n, h in enumerate(headings))),
-        ),
-        tag(
-            "tbody",
+            "tr",
             *(
-                tag(
-                    "tr",
-                    *(
-                        tag("td", tag("span", dash(cell)), data_label=headings[at], class_=class_of(at))
-                        for at, cell in enumerate(row)
-                    ),
-                )
-                for row in rows
+                tag("td", tag("span", dash(of(row))), data_label=heading, class_=classes.get(heading))
+                for heading, of in columns.items()
             ),
-        ),
-        class_="fold",
-        aria_label=caption,
+        )
+        for row in rows
     )
+    parts = tag("thead", tag("tr", *head)), tag("tbody", *body)
+    return tag("table", *parts, class_="fold", aria_label=caption)
 
 
 def length(value: float | None) -> str:

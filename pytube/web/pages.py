@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import psycopg
@@ -20,6 +20,7 @@ from pytube.health.fleet import STATES, Count, FleetSample, Queue, Worker
 from pytube.health.troubles import lines
 from pytube.web.actions import Wanted, buttons, number, text
 from pytube.web.html import (
+    Columns,
     Html,
     ago,
     clock_time,
@@ -68,7 +69,7 @@ def tube(site: Site, request: Request) -> Response:
         _cards([queue], []),
         buttons(request, *wanted),
         tag("h2", "Partitions"),
-        _partitions(queue),
+        table(f"Partitions of {name}", _PARTITIONS, queue.partitions, numbers=6),
         *_graphs(site, lambda one: (one.host, one.name) == (host, name), name),
         *_by_hand(request, place, queue),
     ]
@@ -178,28 +179,27 @@ def _queues(site: Site, sample: FleetSample) -> Html:
         return tag("p", "What tubes there are is not known.")
     if not sample.queues:
         return tag("p", "There are no tubes; make one with: pytube tube create NAME")
-    host = ["host"] if site.has_hosts else []
-    rows = (
-        [
-            *([queue.host] if site.has_hosts else []),
-            link(queue.name, "/tube", name=queue.name, host=queue.host),
-            queue.kind,
-            joined(_summary(queue)),
-            count(Count.total(one.waiting for one in queue.partitions)),
-            length(queue.lag),
-            rate(queue.rate_in),
-            rate(queue.rate_out),
-            count(queue.parked),
-            count(queue.retrying),
-        ]
-        for queue in sample.queues
-    )
-    headings = [*host, "name", "kind", "partitions", "waiting", "lag", "in", "out", "parked", "retries"]
-    return table("Tubes and outboxes", headings, rows, numbers=6)
+    columns: Columns = {
+        **_host(site),
+        "name": lambda queue: link(queue.name, "/tube", name=queue.name, host=queue.host),
+        "kind": lambda queue: queue.kind,
+        "partitions": lambda queue: joined(_summary(queue)),
+        "waiting": lambda queue: count(Count.total(one.waiting for one in queue.partitions)),
+        "lag": lambda queue: length(queue.lag),
+        "in": lambda queue: rate(queue.rate_in),
+        "out": lambda queue: rate(queue.rate_out),
+        "parked": lambda queue: count(queue.parked),
+        "retries": lambda queue: count(queue.retrying),
+    }
+    return table("Tubes and outboxes", columns, sample.queues, numbers=6)
+
+
+def _host(site: Site) -> Columns:
+    """The first column, where there are several."""
+    return {"host": lambda one: one.host} if site.has_hosts else {}
 
 
 def _summary(queue: Queue) -> Iterator[Any]:
-    """How many partitions are in each state."""
     states = [one.state for one in queue.partitions]
     for at, name in enumerate(sorted(set(states), key=list(STATES).index)):
         if at:
@@ -207,47 +207,33 @@ def _summary(queue: Queue) -> Iterator[Any]:
         yield tag("span", f"{states.count(name)} {name}", class_=STATES[name])
 
 
-def _partitions(queue: Queue) -> Html:
-    rows = (
-        [
-            link(
-                f"partition {one.partition}",
-                "/partition",
-                tube=one.name,
-                partition=one.partition,
-                host=one.host,
-            ),
-            state(one.state),
-            one.leader or "none",
-            one.epoch,
-            one.counted,
-            one.backfill,
-            length(one.lag),
-            count(one.parked),
-            count(one.retrying),
-        ]
-        for one in queue.partitions
-    )
-    headings = ["partition", "state", "leader", "epoch", "waiting", "backfill", "lag", "parked", "retries"]
-    return table(f"Partitions of {queue.name}", headings, rows, numbers=6)
+_PARTITIONS: Final[Columns] = {
+    "partition": lambda one: link(
+        f"partition {one.partition}", "/partition", tube=one.name, partition=one.partition, host=one.host
+    ),
+    "state": lambda one: state(one.state),
+    "leader": lambda one: one.leader or "none",
+    "epoch": lambda one: one.epoch,
+    "waiting": lambda one: one.counted,
+    "backfill": lambda one: one.backfill,
+    "lag": lambda one: length(one.lag),
+    "parked": lambda one: count(one.parked),
+    "retries": lambda one: count(one.retrying),
+}
 
 
 def _workers(site: Site, sample: FleetSample) -> Html:
     if not sample.workers:
         return tag("p", "No worker is known.")
-    host = ["host"] if site.has_hosts else []
-    rows = (
-        [
-            *([one.host] if site.has_hosts else []),
-            one.client_id,
-            ", ".join(sorted(one.elections)),
-            _leads(one),
-            ", ".join(one.waits_for),
-            ago(one.seen_ago),
-        ]
-        for one in sample.workers
-    )
-    return table("Workers", [*host, "worker", "election", "leads", "waits for", "seen"], rows)
+    columns: Columns = {
+        **_host(site),
+        "worker": lambda one: one.client_id,
+        "election": lambda one: ", ".join(sorted(one.elections)),
+        "leads": _leads,
+        "waits for": lambda one: ", ".join(one.waits_for),
+        "seen": lambda one: ago(one.seen_ago),
+    }
+    return table("Workers", columns, sample.workers)
 
 
 def _leads(worker: Worker) -> str:
@@ -298,25 +284,22 @@ def _by_hand(request: Request, place: Place, queue: Queue) -> Iterator[Html | No
         yield tag("p", f"Parked documents and the audit were not read: {error}", class_="notice")
 
 
+_BACKFILLS: Final[Columns] = {
+    "number": lambda row: row["backfill_id"],
+    "table": lambda row: row["tbl"],
+    "state": lambda row: f"{row['state']}, paused" if row["paused"] else row["state"],
+    "rows": lambda row: row["rows_total"],
+    "inserted": lambda row: row["rows_done"],
+    "delivered": lambda row: f"~{row['rows_delivered']}",
+    "note": lambda row: row["note"],
+}
+
+
 def _backfills(connection: psycopg.Connection, place: Place, queue: Queue) -> Iterator[Html]:
     rows = Backfills(connection, place.schema).active(queue.name)
-    if not rows:
-        return
-    yield tag("h2", "Backfills under way")
-    cells = (
-        [
-            row["backfill_id"],
-            row["tbl"],
-            f"{row['state']}, paused" if row["paused"] else row["state"],
-            row["rows_total"],
-            row["rows_done"],
-            f"~{row['rows_delivered']}",
-            row["note"],
-        ]
-        for row in rows
-    )
-    headings = ["number", "table", "state", "rows", "inserted", "delivered", "note"]
-    yield table("Backfills under way", headings, cells)
+    if rows:
+        yield tag("h2", "Backfills under way")
+        yield table("Backfills under way", _BACKFILLS, rows)
 
 
 def _parked(
@@ -330,19 +313,18 @@ def _parked(
         yield tag("p", "Nothing is parked.", class_="quiet")
         return
     yield buttons(request, *(Wanted(action, name, host) for action in ("retry", "drop")))
-    cells = (
-        [
+    columns: Columns = {
+        "key": lambda row: (
             "(control pod)"
             if row.id is None
-            else link(row.id, "/parked", tube=name, shard=row.shard, key=row.id, host=host),
-            row.shard,
-            row.attempts,
-            day_time(row.parked_at),
-            row.error if len(row.error) <= 300 else f"{row.error[:300]}…",
-        ]
-        for row in rows
-    )
-    yield table("Parked documents, the latest first", ["key", "shard", "attempts", "since", "error"], cells)
+            else link(row.id, "/parked", tube=name, shard=row.shard, key=row.id, host=host)
+        ),
+        "shard": lambda row: row.shard,
+        "attempts": lambda row: row.attempts,
+        "since": lambda row: day_time(row.parked_at),
+        "error": lambda row: row.error if len(row.error) <= 300 else f"{row.error[:300]}…",
+    }
+    yield table("Parked documents, the latest first", columns, rows)
     if count > len(rows):
         yield tag(
             "p", f"{count - len(rows)} more are not shown; `pytube park list` has them.", class_="notice"
@@ -355,11 +337,16 @@ def _audit(connection: psycopg.Connection, place: Place, queue: Queue) -> Iterat
     if not rows:
         yield tag("p", "Nothing.", class_="quiet")
         return
-    cells = (
-        [day_time(row.done_at), row.done_by, row.client, row.action, orjson.dumps(row.details).decode()]
-        for row in rows
-    )
-    yield table("The audit, the latest first", ["when", "who", "client", "action", "details"], cells)
+    yield table("The audit, the latest first", _ACTIONS, rows)
+
+
+_ACTIONS: Final[Columns] = {
+    "when": lambda row: day_time(row.done_at),
+    "who": lambda row: row.done_by,
+    "client": lambda row: row.client,
+    "action": lambda row: row.action,
+    "details": lambda row: orjson.dumps(row.details).decode(),
+}
 
 
 def _short(value: float) -> str:

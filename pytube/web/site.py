@@ -17,11 +17,13 @@ import secrets
 import threading
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
+from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -177,71 +179,51 @@ class Series(NamedTuple):
 
 
 class History:
-    """A ring: when it is full, each sample takes the place of the oldest. Threads may share it."""
+    """The samples of the last hours, each a row of numbers. Threads may share it."""
 
     def __init__(self, most: int) -> None:
         """`most` samples are kept."""
-        self._most = most
-        self._times = array("d")
-        self._count = 0
-        """Samples ever taken."""
-        self._series: dict[Series, array[float]] = {}
-        self._seen: dict[Series, int] = {}
-        """The number of the last sample that had it."""
+        self._samples: deque[tuple[float, Mapping[Series, int], array[float]]] = deque(maxlen=most)
+        """When each was taken, and its numbers, with their places."""
+        self._places: Mapping[Series, int] = {}
+        """Shared by all samples until a series is new."""
         self._lock = threading.Lock()
         self.is_full = False
         """Whether some were left out, because there are more than `MOST_SERIES`."""
 
     def add(self, moment: float, figures: Mapping[Series, float]) -> None:
         """Keep one sample."""
+        kept = dict(islice(figures.items(), MOST_SERIES))
+        if not kept.keys() <= self._places.keys():
+            known = dict.fromkeys((*self._places, *kept))
+            chosen = kept if len(known) > MOST_SERIES else known
+            self._places = {series: place for place, series in enumerate(chosen)}
+        numbers = array("f", (kept.get(series, math.nan) for series in self._places))
         with self._lock:
-            at = self._count % self._most
-            _put(self._times, at, moment)
-            for series in [one for one, seen in self._seen.items() if self._count - seen >= self._most]:
-                del self._series[series], self._seen[series]
-            for series in figures:
-                if series in self._series or len(self._series) < MOST_SERIES:
-                    self._series.setdefault(series, array("f", [math.nan]) * min(self._count, self._most))
-                    self._seen[series] = self._count
-            self.is_full = any(series not in self._series for series in figures)
-            for series, values in self._series.items():
-                _put(values, at, figures.get(series, math.nan))
-            self._count += 1
+            self._samples.append((moment, self._places, numbers))
+        self.is_full = len(kept) < len(figures)
 
     def times(self) -> list[float]:
         """When the samples were taken, the oldest first."""
         with self._lock:
-            return self._unrolled(self._times)
+            return [moment for moment, _, _ in self._samples]
 
     def values(
         self, figure: str, of: Callable[[Series], bool], combine: Callable[[Sequence[float]], float]
     ) -> tuple[list[float], list[float]]:
         """The times, and a figure of several series in one, e.g. their sum. NaN where none is known."""
         with self._lock:
-            columns = [
-                self._unrolled(values)
-                for series, values in self._series.items()
-                if series.figure == figure and of(series)
-            ]
-            times = self._unrolled(self._times)
-        nothing = [math.nan for _ in times]
-        return times, [_combined(sample, combine) for sample in zip(*columns, strict=True)] or nothing
-
-    def _unrolled(self, ring: array[float]) -> list[float]:
-        start = self._count % self._most if len(ring) == self._most else 0
-        return [*ring[start:], *ring[:start]]
-
-
-def _put(ring: array[float], at: int, value: float) -> None:
-    if at < len(ring):
-        ring[at] = value
-    else:
-        ring.append(value)
-
-
-def _combined(sample: Sequence[float], combine: Callable[[Sequence[float]], float]) -> float:
-    known = [value for value in sample if not math.isnan(value)]
-    return combine(known) if known else math.nan
+            samples = list(self._samples)
+        found: list[float] = []
+        wanted: list[int] = []
+        last: Mapping[Series, int] | None = None
+        for _, places, numbers in samples:
+            if places is not last:
+                last = places
+                wanted = [at for series, at in places.items() if series.figure == figure and of(series)]
+            known = [number for at in wanted if not math.isnan(number := numbers[at])]
+            found.append(combine(known) if known else math.nan)
+        return [moment for moment, _, _ in samples], found
 
 
 _HOUR: Final = 3600

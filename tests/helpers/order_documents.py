@@ -10,8 +10,7 @@ from typing import Any
 import psycopg
 
 from pytube.config.names import TableName
-from pytube.documents.model import Document, Link
-from pytube.documents.tubes import companions_of, read_tubes
+from pytube.documents.model import Document, Link, companions_of, read_tubes
 from pytube.model import KeyType
 
 Conn = psycopg.Connection[Any]

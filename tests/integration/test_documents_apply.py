@@ -14,8 +14,7 @@ from pydantic import SecretStr
 
 from pytube.db.database import Database
 from pytube.declarations.apply import Applied, Declarations
-from pytube.declarations.documents import farewell
-from pytube.declarations.model import UNFINISHED, Plan, State, Step
+from pytube.declarations.model import UNFINISHED, Kind, Plan, State, Step, farewell
 from pytube.declarations.survey import plan
 from pytube.documents.model import Document
 from pytube.errors import KeysWouldChange, UsageError
@@ -157,7 +156,7 @@ def test_one_that_is_released_asks_for_nothing(dsn: str, conn: Conn) -> None:
     apply(dsn, document())
     conn.execute("UPDATE shop.customers SET name = 'other'")
     with session(dsn) as documents:
-        documents.apply(farewell("orders", documents.there(), stays=True))
+        documents.apply(farewell(Kind.DOCUMENT, "orders", documents.there(), stays=True))
         assert set(documents.there().tubes) == {"orders"}
     assert asked_for(conn) == 0
 
@@ -383,10 +382,10 @@ def test_one_that_is_not_declared_any_more(dsn: str) -> None:
     apply(dsn, document())
     apply(dsn, document(name="others"))
     with session(dsn) as documents:
-        applied = documents.apply(farewell("orders", documents.there(), stays=False))
+        applied = documents.apply(farewell(Kind.DOCUMENT, "orders", documents.there(), stays=False))
         assert [step.text for step in applied.steps] == ["drop tube orders and its queued changes"]
         assert set(documents.there().tubes) == {"others", "others_relations"}
-        documents.apply(farewell("others", documents.there(), stays=True))
+        documents.apply(farewell(Kind.DOCUMENT, "others", documents.there(), stays=True))
         left = documents.there().tubes
         assert set(left) == {"others"}
         assert left["others"].document is None
@@ -461,5 +460,5 @@ def test_an_admin_who_owns_the_tables(dsn: str, conn: Conn) -> None:
         apply(as_role(dsn, owner), NEW, backfill=True)
         assert followed(conn) == wanted(NEW)
         with session(as_role(dsn, owner)) as documents:
-            documents.apply(farewell("orders", documents.there(), stays=False))
+            documents.apply(farewell(Kind.DOCUMENT, "orders", documents.there(), stays=False))
             assert documents.there().tubes == {}

@@ -16,9 +16,8 @@ import pytest
 from pytube.config import Config, DeclaredEnrich, EnrichConfig, load
 from pytube.db.session import STEADY_PLANS, Session, SessionPool
 from pytube.delivered import wait_async
-from pytube.documents.model import Document
+from pytube.documents.model import Document, companions_of, read_tubes
 from pytube.documents.resolve import with_documents
-from pytube.documents.tubes import companions_of, read_tubes
 from pytube.enrich import Enricher
 from pytube.errors import ConfigError
 from pytube.events import Event

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pytube.documents.tubes import companions_of, read_tubes
+from pytube.documents.model import companions_of, read_tubes
 from pytube.errors import ConfigError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Retry, Token
 from pytube.sinks import build_sink

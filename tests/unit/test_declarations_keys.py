@@ -11,7 +11,7 @@ from pytube.config.tubes import Attached
 from pytube.declarations import tubes
 from pytube.declarations.model import Action, DeclaredTube, Plan, There
 from pytube.declarations.tubes import manner
-from pytube.documents.tubes import Tube
+from pytube.documents.model import Tube
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.model import KeyType
 

@@ -10,9 +10,8 @@ import pytest
 from pytube.config.names import TableName
 from pytube.config.tubes import Attached
 from pytube.declarations import documents
-from pytube.declarations.model import UNFINISHED, Action, Kind, Plan, State, Step, There
-from pytube.documents.model import Document
-from pytube.documents.tubes import Tube
+from pytube.declarations.model import UNFINISHED, Action, Kind, Plan, State, Step, There, farewell
+from pytube.documents.model import Document, Tube
 from pytube.errors import KeysWouldChange, UsageError
 from pytube.model import KeyType
 from tests.helpers.declared import CUSTOMERS, ITEMS, PRODUCTS, ROOT, document, link
@@ -423,13 +422,13 @@ def test_a_root_table_that_was_dropped_and_made_again() -> None:
 def test_a_document_that_the_file_does_not_declare_any_more() -> None:
     tubes = applied(document()) | {"by_hand": Tube("by_hand", 1, KeyType.BIGINT)}
     assert There(tubes).applied(Kind.DOCUMENT) == {"orders": document().digest}
-    found = documents.farewell("orders", There(tubes), stays=False)
+    found = farewell(Kind.DOCUMENT, "orders", There(tubes), stays=False)
     assert (made(found), found.state) == ([("drop", "orders", None)], State.GONE)
     assert set(after(found.steps[0], tubes, document())) == {"by_hand"}
 
 
 def test_one_whose_tube_stays_configured() -> None:
-    found = documents.farewell("orders", There(applied(document())), stays=True)
+    found = farewell(Kind.DOCUMENT, "orders", There(applied(document())), stays=True)
     (step,) = found.losses
     assert (step.action, step.companions) == (Action.RELEASE, ("orders_relations",))
 

@@ -217,7 +217,7 @@ def test_while_kafka_is_back_nobody_is_to_start_another_worker() -> None:
     """The one that waits for the election is alive: its session is there."""
     free = replace(TUBE, state="free", leader=None, waiting=Count(845), lag=86.8)
     back = Back("t", "shop-2", "0123456789ab", 4.0)
-    here = HostSample(None, [free], processes=[Process("0123456789ab", "1", 1)], back=[back])
+    here = HostSample(None, [free], processes=[Process("0123456789ab", "1")], back=[back])
     (found,) = troubles([here])
     assert found.level is Level.WARN
     assert "start no other worker: Kafka has been back for 4.0 s" in str(found)
