@@ -21,7 +21,7 @@ from pyspark.storagelevel import StorageLevel
 
 from pytube.comparison import BUCKETS, Difference, counted
 from pytube.errors import UsageError
-from pytube.model import Id
+from pytube.model import Id, touch_op
 from pytube.spark import frame, job
 from pytube.spark.arrays import BIGINT, KeyKind
 from pytube.spark.hosts import Where, shard_map
@@ -106,7 +106,7 @@ def reconcile(
         buckets: with more buckets, fewer keys are compared one by one if few rows differ.
         examples: how many keys to name.
         told: is called with the result as a sentence; None: nothing is.
-        touching: more arguments of `touch`: op, job_id, max_connections, …
+        touching: more arguments of `touch`: op (default: T, or B for more than 1,000 keys), job_id, …
 
     Raises:
         UsageError: a column is missing or can't be compared; an id is NULL or has a wrong type.
@@ -141,6 +141,7 @@ def reconcile(
             counts = {row["what"]: int(row["count"]) for row in wrong.groupBy("what").count().collect()}
         touched = None
         if tubes and dsn is not None and counts:
+            touching.setdefault("op", touch_op(sum(counts.values())))
             touching.setdefault("fingerprint", f"reconcile {name} {compared} {shard}")
             units = min(UNITS, 1 + sum(counts.values()) // _UNIT)
             touching["shard"] = None if shard is None else "shard"

@@ -58,7 +58,7 @@ def touch(
     *,
     tubes: str | Sequence[str],
     dsn: Where,
-    op: str = "T",
+    op: str = "B",
     id: str = "id",  # noqa: A002 # what the column is called
     shard: str | int | None = "shard",
     pod_size: int = POD_SIZE,
@@ -80,7 +80,7 @@ def touch(
         df: has the columns of ids and shards; other columns are ignored.
         tubes: one tube or several, which are written in one transaction.
         dsn: the database, or several by ranges of shards; see `pytube.spark.hosts.Where`.
-        op: I, U, D, T or B.
+        op: B goes behind live changes, like a backfill; I, U, D and T go in turn with them.
         id: the column of the ids, without NULLs: whole numbers; for a tube of uuids, texts in any form that
             Postgres reads, or 16 bytes; for a tube of texts, texts.
         shard: the column of the shards, or one shard for all ids; None: the shard of the only table that is
@@ -239,7 +239,7 @@ def fanout_sql(
     tubes: str | Sequence[str],
     dsn: Where,
     shard: int = 0,
-    op: str = "T",
+    op: str = "B",
     ranges: int = RANGES,
     pod_size: int = POD_SIZE,
     job_id: str | None = None,
@@ -259,7 +259,7 @@ def fanout_sql(
         dsn: the database, or several. Each runs the query and touches the ids that the query returns there.
         shard: the shard of all ids; if `shard` is one of several over which a table of the tube is spread,
             each id gets its own.
-        op: I, U, D, T or B.
+        op: as for `touch`.
         ranges: how many ranges, from the least id to the greatest; ranges of uuids and texts have about the
             same number of rows. A job that began before keeps its ranges.
         pod_size: ids of a pod.

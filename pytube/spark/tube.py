@@ -99,7 +99,7 @@ class WriteOptions:
     @classmethod
     def of(cls, tubes: tuple[str, ...], options: Mapping[str, str]) -> Self:
         """The options of a write to `tubes`. `shard` is a column, or a number for all ids."""
-        op = options.get("op", "T")
+        op = options.get("op", "B")
         job.check_op(op)
         job_id = options.get("job_id") or f"write {uuid.uuid4()}"
         size = source.number(options, "pod_size", 250)
