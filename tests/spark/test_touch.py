@@ -202,7 +202,7 @@ def test_two_tasks_that_write_the_same_unit(
             import numpy as np
 
             from pytube.spark.hosts import Host, shard_map
-            from pytube.spark.tasks import Plan, write_unit
+            from pytube.spark.touch import Plan, write_unit
 
             plan = Plan(shard_map(dsn), "race", ("t",), "T", 2, 250)
             with Host(dsn).connect() as connection:
