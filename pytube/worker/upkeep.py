@@ -143,7 +143,6 @@ class BackfillRunner:
                 backfill,
                 tube.backfill_limits,
                 _ignore,
-                leaves_when_paused=True,
                 gives_way=lambda: len(self._running) >= _MOST_AT_ONCE,
             ).run()
         except BackfillBusy:
