@@ -111,7 +111,7 @@ def _pods(file: Path) -> None:
     with file.open("wb") as data:
         data.write(HEADER)
         for block in np.array_split(ids, 8):
-            for pods in cut(block % SHARDS, block, POD)[0]:
+            for pods in cut(block % SHARDS, block, POD):
                 data.write(encode(pods, "T"))
         data.write(TRAILER)
 

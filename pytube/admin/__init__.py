@@ -5,7 +5,7 @@ that make no sense or are not allowed, with nothing changed, and `DatabaseUnavai
 lost.
 """
 
-from pytube.admin.acts import Action, accept_sink, audit, touch, touch_query
+from pytube.admin.acts import accept_sink, audit, touch, touch_query
 from pytube.admin.park import (
     Parked,
     Parking,
@@ -16,11 +16,9 @@ from pytube.admin.park import (
     retry_parked,
     see_parked,
 )
-from pytube.admin.pausing import Pause, Stepped, pause, pauses, pauses_of, resume, step, wait_until_halted
+from pytube.admin.pausing import pause, pauses, pauses_of, resume, step, wait_until_halted
 from pytube.admin.pods import (
     Pods,
-    PodsCount,
-    Shown,
     WaitingPod,
     ack_pods,
     count_pods,
@@ -31,15 +29,10 @@ from pytube.admin.pods import (
 )
 
 __all__ = [
-    "Action",
     "Parked",
     "Parking",
-    "Pause",
     "Pods",
-    "PodsCount",
     "Seen",
-    "Shown",
-    "Stepped",
     "WaitingPod",
     "accept_sink",
     "ack_pods",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -16,7 +14,7 @@ from psycopg.types.json import Jsonb
 from pytube.db.errors import translated
 from pytube.errors import UnknownTable, UnknownTube, UsageError
 from pytube.model import TOUCHED_AT_ONCE, KeyType, touch_op
-from pytube.tubes.calls import explained, rows_of, unknown_tube, value_of
+from pytube.tubes.calls import explained, inserted, notices, rows_of, unknown_tube, value_of
 from pytube.tubes.tables import find_table
 from pytube.verify.explain import parsed
 
@@ -30,13 +28,6 @@ _AUDIT = "SELECT {s}.tube_audit_add('touch', %(tube)s, %(details)s)"
 _SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Attached:
-    tbl: str | None
-    shard: int | None
-    key_type: str
-
-
 def touch(
     connection: psycopg.Connection, tube: str, table: str, ids: Sequence[str], schema: str = "tube"
 ) -> int:
@@ -44,23 +35,16 @@ def touch(
 
     More than `TOUCHED_AT_ONCE` ids are delivered behind live changes, like a backfill.
 
-    Args:
-        connection: autocommit.
-        tube: its name.
-        table: `schema.table`, attached to the tube; of a related one, ids of its root table are meant.
-        ids: as texts. Repeated ids are touched once.
-        schema: of pytube's SQL.
-
-    Returns:
-        How many were touched.
+    `table` is attached to the tube; of a related one, ids of its root table are meant. Repeated ids are
+    touched once. Returns how many were touched.
     """
-    attached = _attached(connection, tube, table, schema)
-    keys = list(dict.fromkeys(str(parsed(KeyType(attached.key_type), key)) for key in ids))
+    shard, key_type = _attached(connection, tube, table, schema)
+    keys = list(dict.fromkeys(str(parsed(key_type, key)) for key in ids))
     if not keys:
         raise UsageError("no id is given; name one at least, or give a query")
     details = {"table": table, "count": len(keys), "keys": [key[:100] for key in keys[:_SHOWN]]}
     with explained(), translated(), connection.transaction():
-        value_of(connection, schema, _PUT, tube=tube, shard=attached.shard, op=touch_op(len(keys)), keys=keys)
+        value_of(connection, schema, _PUT, tube=tube, shard=shard, op=touch_op(len(keys)), keys=keys)
         value_of(connection, schema, _AUDIT, tube=tube, details=Jsonb(details))
     return len(keys)
 
@@ -73,12 +57,10 @@ def touch_query(
     More than `TOUCHED_AT_ONCE` ids are delivered behind live changes, like a backfill. To find out, a first
     run of the query ends after one more; if there are so many, it is rolled back.
 
-    The audit holds a digest of the query in place of its text, which may contain confidential data.
-
-    Returns:
-        How many ids it gave.
+    The audit holds a digest of the query in place of its text, which may contain confidential data. Returns
+    how many ids it gave.
     """
-    attached = _attached(connection, tube, table, schema)
+    shard, _ = _attached(connection, tube, table, schema)
     body = query.strip().rstrip(";")
     if not body:
         raise UsageError("the query is empty; give a SELECT of one column, the ids")
@@ -89,10 +71,10 @@ def touch_query(
     with explained(), translated(), connection.transaction():
 
         def insert(text: str, op: str) -> int:
-            with _notices(connection) as notices:
+            with notices(connection) as heard:
                 query = numbered.format(text)
-                value_of(connection, schema, _INSERT, tube=tube, ids_query=query, shard=attached.shard, op=op)
-            return int(re.findall(r"insert_ids=(\d+) insert_finished=t", "\n".join(notices))[-1])
+                value_of(connection, schema, _INSERT, tube=tube, ids_query=query, shard=shard, op=op)
+            return inserted(heard)[0]
 
         with connection.transaction() as attempt:
             count = insert(first, touch_op(1))
@@ -105,30 +87,18 @@ def touch_query(
     return count
 
 
-@contextmanager
-def _notices(connection: psycopg.Connection) -> Iterator[list[str]]:
-    """The notices of the statements in the block, which is within a transaction."""
-    notices: list[str] = []
-    handler = lambda notice: notices.append(notice.message_primary or "")  # noqa: E731 # to be removed
-    connection.add_notice_handler(handler)
-    try:
-        connection.execute("SET LOCAL client_min_messages = notice")
-        yield notices
-    finally:
-        connection.remove_notice_handler(handler)
-
-
-def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> _Attached:
-    there = rows_of(_Attached, connection, schema, _ATTACHED, tube=tube, table=None)
+def _attached(connection: psycopg.Connection, tube: str, table: str, schema: str) -> tuple[int, KeyType]:
+    """The shard of an attached table, and the type of the tube's keys."""
+    there = rows_of(dict, connection, schema, _ATTACHED, tube=tube, table=None)
     if not there:
         raise unknown_tube(tube)
     with translated():
         oid = find_table(connection, table)
-    found = rows_of(_Attached, connection, schema, _ATTACHED, tube=tube, table=oid)
+    found = rows_of(dict, connection, schema, _ATTACHED, tube=tube, table=oid)
     if not found:
-        names = ", ".join(str(one.tbl) for one in there if one.tbl is not None) or "none"
+        names = ", ".join(one["tbl"] for one in there if one["tbl"] is not None) or "none"
         raise UnknownTable(f"{table} is not attached to tube {tube!r} (attached: {names})")
-    return found[0]
+    return found[0]["shard"], KeyType(found[0]["key_type"])
 
 
 # --- sinks that were found emptied ------------------------------------------------------------
@@ -137,13 +107,7 @@ _ACCEPT = "SELECT {s}.tube_sink_accept(%(tube)s, NULL)"
 
 
 def accept_sink(connection: psycopg.Connection, tube: str, schema: str = "tube") -> bool:
-    """Count the present documents at the sink of a tube as complete; False: it was not found emptied.
-
-    Args:
-        connection: autocommit.
-        tube: its name.
-        schema: of pytube's SQL.
-    """
+    """Count the present documents at the sink of a tube as complete; False: it was not found emptied."""
     return bool(value_of(connection, schema, _ACCEPT, tube=tube))
 
 

@@ -10,7 +10,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from pytube.errors import UsageError
-from pytube.tubes.calls import AT_ONCE, in_pieces, rows_of, unknown_tube, value_of
+from pytube.tubes.calls import AT_ONCE, check_tube, in_pieces, rows_of, value_of
 
 _LIST = "SELECT * FROM {s}.tube_park_list(%(tube)s, %(limit)s, %(shard)s, %(key)s, %(error)s, %(older)s)"
 _COUNT = """
@@ -30,7 +30,6 @@ _DOCUMENT = """
         SELECT d.document FROM {s}.tube_parked AS k JOIN {s}.tube_parked_document AS d USING (park_id)
         WHERE k.park_id = %(park_id)s)
 """
-_TUBE = "SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +83,7 @@ class Parked:
 def list_parked(
     connection: psycopg.Connection, parking: Parking, schema: str = "tube", limit: int = 100
 ) -> list[Parked]:
-    """The parked keys, the latest first.
-
-    Raises:
-        UnknownTube: there is no such tube.
-        UsageError: the key is none of the tube, or no tube is named with it.
-    """
+    """The parked keys, the latest first; `UsageError` if the key is none of the tube, or without a tube."""
     _check_tube(connection, parking, schema)
     return rows_of(Parked, connection, schema, _LIST, **asdict(parking), limit=limit)
 
@@ -97,7 +91,7 @@ def list_parked(
 def see_parked(connection: psycopg.Connection, parking: Parking, schema: str = "tube") -> Seen:
     """How many there are, for `retry_parked` and `drop_parked` of just these; raises as `list_parked`."""
     _check_tube(connection, parking, schema)
-    return _see(connection, parking, schema)
+    return rows_of(Seen, connection, schema, _COUNT, **asdict(parking))[0]
 
 
 def parked_document(connection: psycopg.Connection, park_id: int, schema: str = "tube") -> bytes | None:
@@ -111,21 +105,11 @@ def retry_parked(
 ) -> int:
     """Touch parked keys, so that they are delivered, or parked again.
 
-    Keys that were retried and have not failed since are left alone, unless a key is given. Interrupted, some
-    are done and the others untouched.
-
-    Args:
-        connection: an autocommit one.
-        parking: which keys.
-        schema: of pytube's SQL.
-        seen: what `see_parked` gave for them: a key that has been parked, retried or dropped since is left
-            alone. None: the keys parked now.
-
-    Returns:
-        How many were touched.
+    Keys that were retried and have not failed since are left alone, unless a key is given; so are keys that
+    were parked, retried or dropped after they were `seen` by `see_parked` (None: now). Interrupted, some are
+    done and the others untouched. Returns how many were touched.
     """
-    # A given key is retried again although it was, so a second call would never find it done.
-    return _act(connection, parking, schema, seen, _RETRY, once=parking.key is not None)
+    return _act(connection, parking, schema, seen, _RETRY)
 
 
 def drop_parked(
@@ -133,41 +117,28 @@ def drop_parked(
 ) -> int:
     """Forget parked keys; the sink stays as it is until they are touched. Arguments as of `retry_parked`.
 
-    With a key: not when another operator retries or drops it at the same time.
-
-    Returns:
-        How many there were.
+    With a key: not when another operator retries or drops it at the same time. Returns how many there were.
     """
-    return _act(connection, parking, schema, seen, _DROP, once=parking.key is not None)
-
-
-def _see(connection: psycopg.Connection, parking: Parking, schema: str) -> Seen:
-    return rows_of(Seen, connection, schema, _COUNT, **asdict(parking))[0]
+    return _act(connection, parking, schema, seen, _DROP)
 
 
 def _act(
-    connection: psycopg.Connection,
-    parking: Parking,
-    schema: str,
-    seen: Seen | None,
-    query: LiteralString,
-    *,
-    once: bool = False,
+    connection: psycopg.Connection, parking: Parking, schema: str, seen: Seen | None, query: LiteralString
 ) -> int:
     if parking.tube is None:
         raise UsageError("name the tube whose parked keys are meant")
-    # Also where nothing is parked: an unknown tube is refused by the call itself.
-    bound = seen or _see(connection, parking, schema)
+    bound = seen or see_parked(connection, parking, schema)
     arguments = {**asdict(parking), "before": bound.before, "snapshot": bound.snapshot, "limit": AT_ONCE}
 
     def work() -> int:
         return int(value_of(connection, schema, query, **arguments))
 
-    return work() if once else in_pieces(work)
+    # A given key is retried again although it was, so a second call would never find it done.
+    return in_pieces(work) if parking.key is None else work()
 
 
 def _check_tube(connection: psycopg.Connection, parking: Parking, schema: str) -> None:
     if parking.key is not None and parking.tube is None:
         raise UsageError("name the tube of the key: TUBE --key ID")
-    if parking.tube is not None and not value_of(connection, schema, _TUBE, tube=parking.tube):
-        raise unknown_tube(parking.tube)
+    if parking.tube is not None:
+        check_tube(connection, schema, parking.tube)

@@ -59,13 +59,7 @@ def pause(
 ) -> None:
     """Pause a tube with its companions, or one of its partitions; leaders come to rest within about a second.
 
-    Args:
-        connection: autocommit.
-        tube: its name.
-        schema: of pytube's SQL.
-        partition: None: all, with its companions' partitions.
-        lasts: None: until it is resumed.
-        reason: for people; `pytube status` shows it.
+    Without `lasts`, until it is resumed. `pytube status` shows the reason.
     """
     value_of(connection, schema, _PAUSE, tube=tube, partition=partition, lasts=lasts, reason=reason)
 
@@ -73,11 +67,7 @@ def pause(
 def resume(
     connection: psycopg.Connection, tube: str, schema: str = "tube", *, partition: int | None = None
 ) -> int:
-    """End the pauses of a tube and its companions, and stops of workers; or those made for one partition.
-
-    Returns:
-        How many were ended.
-    """
+    """End the pauses of a tube with its companions, and stops by workers, or those of a partition."""
     return int(value_of(connection, schema, _RESUME, tube=tube, partition=partition))
 
 
@@ -104,11 +94,7 @@ def wait_until_halted(
     partition: int | None = None,
     timeout: float = 30.0,
 ) -> list[Pause]:
-    """Wait until nothing of the paused partitions is in flight any more.
-
-    Returns:
-        The pauses whose leader has not come to rest by then; none as a rule.
-    """
+    """Wait until nothing of the paused partitions is in flight; the pauses of which something still is."""
     deadline = time.monotonic() + timeout
     while True:
         left = [one for one in pauses_of(connection, tube, schema, partition=partition) if not one.is_at_rest]
@@ -139,14 +125,6 @@ class Stepped:
         return self.outcome in ("delivered", "skipped")
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
-    outcome: str | None
-    error: str | None
-    taken: bool
-    over: bool
-
-
 def step(
     connection: psycopg.Connection,
     tube: str,
@@ -163,15 +141,6 @@ def step(
     entitled worker, or would be fenced by it. Interrupted before a worker has taken the step, nothing is
     sent; after that, this one document is.
 
-    Args:
-        connection: autocommit.
-        tube: its name.
-        seq: of the pod.
-        shard: of the key.
-        key: the id, as text.
-        schema: of pytube's SQL.
-        timeout: seconds to wait for the worker.
-
     Raises:
         NotPaused: the partition is not paused, or no worker rests there.
         StepBusy: another operator steps through this partition.
@@ -181,13 +150,13 @@ def step(
     deadline = time.monotonic() + timeout
     try:
         while True:
-            (state,) = rows_of(_State, connection, schema, _STATE, step=number)
-            if state.outcome is not None:
-                return Stepped(state.outcome, state.error)
-            if state.over and not state.taken:
+            (state,) = rows_of(dict, connection, schema, _STATE, step=number)
+            if state["outcome"] is not None:
+                return Stepped(state["outcome"], state["error"])
+            if state["over"] and not state["taken"]:
                 return Stepped("unsent", "no worker took the step in time")
-            if state.over or time.monotonic() >= deadline:
-                why = "its term is over" if state.over else "it has not answered in time"
+            if state["over"] or time.monotonic() >= deadline:
+                why = "its term is over" if state["over"] else "it has not answered in time"
                 return Stepped(
                     "unknown", f"the worker that took the step does not say what became of it: {why}"
                 )

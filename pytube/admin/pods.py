@@ -104,10 +104,7 @@ def retry_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube
 
     Their keys get new pods, as old seqs may lie below a worker's floor. Control pods and pods in flight are
     left alone; a single key is touched again even while it is in flight. After an interruption some pods
-    have been moved, and the others are unchanged.
-
-    Returns:
-        How many pods there were.
+    have been moved, and the others are unchanged. Returns how many pods there were.
     """
     if chosen.key is not None:
         return int(value_of(connection, schema, _RETRY, **asdict(chosen), limit=_EVERY))
@@ -117,11 +114,7 @@ def retry_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube
 def ack_pods(connection: psycopg.Connection, chosen: Pods, schema: str = "tube") -> int:
     """Take the pods that are there now away as done; nothing is sent. Control pods are left alone.
 
-    Returns:
-        How many pods there were.
-
-    Raises:
-        PodsInFlight: a worker has some of them: pause the partition first.
+    Returns how many pods there were. Raises `PodsInFlight` if a worker has some of them.
     """
     return _in_pieces(connection, chosen, schema, _ACK)
 
@@ -146,10 +139,7 @@ def reset_attempts(
 ) -> int:
     """Forget the failures of keys that are to be sent again: they have all their attempts, and no back-off.
 
-    A worker that runs remembers them until its partition is paused or its term ends.
-
-    Returns:
-        Of how many keys.
+    A worker remembers them until its partition is paused or its term ends. Returns the number of keys.
     """
     arguments = {"tube": tube, "partition": partition, "shard": shard, "key": key}
     return int(value_of(connection, schema, _RESET, **arguments))
@@ -171,15 +161,9 @@ class Shown:
 
 
 def show(connection: psycopg.Connection, config: Config, chosen: Pods) -> Shown:
-    """Show pods and their documents. Changes nothing; must not be called within an event loop.
+    """Show pods and their documents, read as the worker's configuration says. Not within an event loop.
 
-    Args:
-        connection: autocommit.
-        config: the worker's, of the same database: documents are read as it says.
-        chosen: the pods of a key, or a single one by its seq.
-
-    Raises:
-        PodGone: no such pod waits.
+    `chosen` are the pods of a key, or a single one by its seq. Raises `PodGone` if no such pod waits.
     """
     rows = list_pods(connection, chosen, config.postgres.schema_name)
     if not rows:

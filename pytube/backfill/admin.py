@@ -10,8 +10,8 @@ import psycopg
 
 from pytube.backfill import queries
 from pytube.db.version import check
-from pytube.errors import UnknownTable, UnknownTube
-from pytube.tubes.calls import rows_of, value_of
+from pytube.errors import UnknownTable
+from pytube.tubes.calls import check_tube, rows_of, value_of
 from pytube.tubes.tables import find_table, resending
 
 ACTIVE = ("waiting", "inserting", "delivering")
@@ -108,8 +108,8 @@ class Backfills:
 
     def _check_tube(self, tube: str, rows: Sequence[object]) -> None:
         """Where there are no rows, it may be because there is no such tube."""
-        if not rows and not self._rows(queries.IS_TUBE, tube=tube):
-            raise UnknownTube(f"there is no tube {tube!r}")
+        if not rows:
+            check_tube(self._connection, self._schema, tube)
 
     def _value(self, statement: LiteralString, **arguments: object) -> Any:
         return value_of(self._connection, self._schema, statement, **arguments)

@@ -17,7 +17,6 @@ LIST: Final = """
         END AS rows_delivered
     FROM tube_backfill_list(%(tube)s) AS l
 """
-IS_TUBE: Final = "SELECT 1 AS there FROM tube_list() AS l WHERE l.tube = %(tube)s"
 ROOTS: Final = """
     SELECT l.tbl::oid AS oid, l.tbl::text AS name FROM tube_list() AS l
     WHERE l.tube = %(tube)s AND l.root ORDER BY 1

@@ -119,18 +119,12 @@ class BackfillRun:
         limits: BackfillConfig,
         on_progress: Callable[[Progress], None],
         *,
-        leaves_when_paused: bool = False,
-        gives_way: Callable[[], bool] = lambda: False,
+        gives_way: Callable[[], bool] | None = None,
     ) -> None:
-        """Nothing is asked yet.
+        """Nothing is asked yet. The right to work on the backfill is the session's, a dedicated one.
 
-        Args:
-            session: a dedicated one; the right to work on the backfill is this session's.
-            backfill: its number.
-            limits: the limits that slow it.
-            on_progress: receives the progress now and then, and at the end.
-            leaves_when_paused: a run ends when the backfill is paused; else it waits.
-            gives_way: whether a run that has nothing to insert for a while ends, since others need its place.
+        `on_progress` receives the progress now and then, and at the end. While the backfill is paused or held
+        up, a run waits; with `gives_way`, it ends if paused, and after a while if others need its place.
         """
         self._session = session
         self._arguments = {"backfill": backfill}
@@ -145,7 +139,6 @@ class BackfillRun:
         self._pressed_at = 0.0
         self._unwatched = 0
         """Pods inserted since the pressure was looked at."""
-        self._leaves = leaves_when_paused
         self._gives_way = gives_way
         self._held_up_since: float | None = None
 
@@ -284,7 +277,7 @@ class BackfillRun:
         noted = await self._note(f"waits: {reason}")
         if self._held_up_since is None:
             self._held_up_since = now
-        elif now > self._held_up_since + _PATIENCE and self._gives_way():
+        elif now > self._held_up_since + _PATIENCE and self._gives_way is not None and self._gives_way():
             raise _Left(noted)
         return True
 
@@ -320,7 +313,7 @@ class BackfillRun:
         if progress.state in ("cancelled", "superseded", "failed"):
             reason = f": {progress.note}" if progress.note else ""
             raise BackfillEnded(f"backfill {self._backfill} of {progress.table} was {progress.state}{reason}")
-        if progress.paused and self._leaves:
+        if progress.paused and self._gives_way is not None:
             raise _Left(progress)
         return progress
 

@@ -44,7 +44,10 @@ _JOB = click.option(
     "[default: a new name]",
 )
 _OP = click.option(
-    "--op", type=click.Choice(list("IUDTB")), default="T", help="Priority of the pods; B is low."
+    "--op",
+    type=click.Choice(list("IUDTB")),
+    default="B",
+    help="Kind of the pods: B goes behind live changes, the others in turn with them.",
 )
 
 _EVERY = 1.0

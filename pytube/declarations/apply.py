@@ -33,7 +33,6 @@ from pytube.declarations.statements import Statement
 from pytube.declarations.survey import plan
 from pytube.documents.model import Document
 from pytube.errors import StatementFailed, UsageError
-from pytube.logs import Logger
 from pytube.outbox.admin import Outboxes
 from pytube.tubes.admin import Tubes
 from pytube.tubes.calls import explained
@@ -42,7 +41,6 @@ from pytube.tubes.tables import LockBusy, with_retries
 
 T = TypeVar("T")
 Told = Callable[[Step], object]
-_log = Logger("pytube.declarations")
 
 # Postgres' notices about a manual attachment: the plan has shown them, or a relation is made that way.
 _SAY: Final = "SELECT pg_catalog.set_config('client_min_messages', %(level)s, true)"
@@ -269,7 +267,6 @@ class _Run:
             table=0 if table is None else self._oid(table),
             name=self._plan.name if table is None else str(table),
             limit=self._limit,
-            on_wait=lambda text: _log.warning("lock_awaited", reason=text),
         )
 
     def _next(self) -> Step | None:

@@ -204,7 +204,6 @@ class Outboxes:
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
             return before, self._finished(outbox)
 

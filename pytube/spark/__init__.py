@@ -3,12 +3,12 @@
 Needs `pip install pytube-pg[spark]`. Only this package imports Spark, and only the command line imports this.
 """
 
-from pytube.spark.backfill import Backfilled, backfill
 from pytube.spark.hosts import Host, ShardMap, shard_map
 from pytube.spark.job import PartFailed
+from pytube.spark.ranges import Backfilled, backfill, fanout_sql
 from pytube.spark.reconcile import Reconciled, jsonl_documents, reconcile
 from pytube.spark.session import Snapshot, register, snapshot
-from pytube.spark.touch import Touched, fanout_sql, touch
+from pytube.spark.touch import Touched, touch
 
 __all__ = [
     "Backfilled",

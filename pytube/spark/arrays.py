@@ -47,15 +47,7 @@ def read_shards(column: pa.Array[Any]) -> Ints:
 
 
 def pieces(column: pa.Array[Any], kind: type[np.integer[Any]]) -> tuple[Ints, npt.NDArray[Any]]:
-    """The numbers that a column of bytes holds, without a copy.
-
-    Args:
-        column: of bytes or texts, none NULL.
-        kind: the type of the numbers.
-
-    Returns:
-        Where each row begins, and where the last one ends; and the numbers of all rows.
-    """
+    """Where each row of a column of bytes begins, and the last one ends; and its numbers, without a copy."""
     _, places, data = column.buffers()
     if not len(column) or places is None or data is None:
         return np.zeros(len(column) + 1, np.int64), np.empty(0, kind)
@@ -69,9 +61,15 @@ def pieces(column: pa.Array[Any], kind: type[np.integer[Any]]) -> tuple[Ints, np
 
 
 def runs(values: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Yield where each run of equal values begins and ends."""
+    """Where each run of equal values begins and ends."""
     edges = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
     return pairwise(edges if len(values) else ())
+
+
+def order_of(values: Ints) -> Ints:
+    """The order that sorts numbers of at least 0; 16 bits are sorted by radix."""
+    narrow = values.astype(np.uint16) if len(values) and values.max() < 1 << 16 else values
+    return np.argsort(narrow, kind="stable")
 
 
 def of_numbers(values: Sequence[int], kind: type[np.integer[Any]]) -> pa.Array[Any]:
@@ -114,21 +112,18 @@ class KeyKind(abc.ABC):
     """The type's oid in Postgres."""
     width: ClassVar[int | None]
     """Bytes of a key in a pod; None: keys differ in length."""
-
-    @property
-    def is_number(self) -> bool:
-        """Whether keys are held as int64."""
-        return self.type is KeyType.BIGINT
+    is_number: ClassVar[bool] = False
+    """Whether keys are held as int64; else as bytes."""
 
     def read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
-        """Yield the keys of a column with their rows, one array for each width.
+        """The keys of a column with their rows, one array for each width.
 
         Raises:
             UsageError: a value is NULL or is no valid key; the message names the first.
         """
         if column.null_count:
             raise UsageError("an id is NULL")
-        yield from self._read(column)
+        return self._read(column)
 
     @abc.abstractmethod
     def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]: ...
@@ -154,6 +149,7 @@ class Bigint(KeyKind):
     type = KeyType.BIGINT
     oid = 20
     width = 8
+    is_number = True
 
     def _read(self, column: pa.Array[Any]) -> Iterator[tuple[Rows, Keys]]:
         yield slice(None), numbers(column).astype(np.int64, copy=False)
@@ -231,7 +227,7 @@ def _padded(lengths: Ints, data: Bytes, width: int) -> Strings:
 
 
 def _check_texts(edges: Ints, data: Bytes) -> None:
-    """Refuse texts that can't be keys. Checks all bytes at once, and single texts only after an error."""
+    """Refuse texts that can't be keys: all at once, and one by one only after an error."""
     lengths = np.diff(edges)
     if (lengths > MOST).any():
         raise UsageError(f"an id has {lengths[lengths > MOST][0]}{TOO_LONG}")

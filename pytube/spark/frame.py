@@ -18,18 +18,15 @@ from pytube.errors import UsageError
 from pytube.model import Id, KeyType
 from pytube.spark import arrays
 from pytube.spark.arrays import KeyKind, kind_of
-from pytube.spark.tasks import REFUSED
 
+REFUSED = "pytube refuses: "
+"""How a message about an invalid key begins, within the error that Spark makes of it."""
 _SMALLEST, _GREATEST = -(2**63), 2**63 - 1
 _WHOLE = (types.ByteType, types.ShortType, types.IntegerType, types.LongType)
 
 
 def keys(df: DataFrame, key: str, shard: str | int | None, kind: KeyKind) -> DataFrame:
-    """The keys to touch: `key` as the column `id` and, if `shard` names a column, the column `shard`.
-
-    Raises:
-        UsageError: a column is missing or has a wrong type.
-    """
+    """The keys to touch: `key` as the column `id` and, if `shard` names a column, the column `shard`."""
     columns = [(_whole(df, key, "id") if kind.is_number else _bytes(df, key, kind)).alias("id")]
     if isinstance(shard, str):
         columns.append(_whole(df, shard, "shard").alias("shard"))
@@ -53,9 +50,15 @@ def apart(settings: Mapping[str, str], *frames: DataFrame) -> list[DataFrame]:
     return made
 
 
+def checked(value: Column, wrong: Column, *why: str | Column) -> Column:
+    """`value`. Where it is `wrong`, the query fails, with the texts `why` as the reason."""
+    texts = (sf.lit(part) if isinstance(part, str) else part.cast("string") for part in why)
+    return sf.when(wrong, sf.raise_error(sf.concat(sf.lit(REFUSED), *texts))).otherwise(value)
+
+
 def required(value: Column, text: str) -> Column:
     """`value`. A NULL fails the query, with `text` as the reason."""
-    return sf.when(value.isNull(), sf.raise_error(sf.lit(REFUSED + text))).otherwise(value)
+    return checked(value, value.isNull(), text)
 
 
 @contextmanager
@@ -126,12 +129,8 @@ def _bytes(df: DataFrame, name: str, kind: KeyKind) -> Column:
         return named(name)
     value = named(name).cast("string")  # drops a collation
     # Refused here, before a task gets thousands of long texts.
-    why = sf.concat(
-        sf.lit(f"{REFUSED}an id has "),
-        sf.octet_length(value).cast("string"),
-        sf.lit(arrays.TOO_LONG),
-    )
-    return sf.when(sf.octet_length(value) > arrays.MOST, sf.raise_error(why)).otherwise(value)
+    length = sf.octet_length(value)
+    return checked(value, length > arrays.MOST, "an id has ", length, arrays.TOO_LONG)
 
 
 def named(name: str) -> Column:
@@ -147,9 +146,8 @@ def _whole(df: DataFrame, name: str, what: str) -> Column:
     if not isinstance(kind, types.DecimalType) or kind.scale != 0:
         text = f"the column {name!r} for the {what} is of type {kind.simpleString()}; cast it to bigint"
         raise UsageError(text)
-    why = sf.concat(sf.lit(f"{REFUSED}an {what} is beyond bigint: "), number.cast("string"))
     beyond = (number < sf.lit(_SMALLEST)) | (number > sf.lit(_GREATEST))
-    return sf.when(beyond, sf.raise_error(why)).otherwise(number.cast("bigint"))
+    return checked(number.cast("bigint"), beyond, f"an {what} is beyond bigint: ", number)
 
 
 # --- keys that are compared -------------------------------------------------------------------------
@@ -160,11 +158,7 @@ _UUID = rf"\A(?i:{_DIGITS}|\{{{_DIGITS}\}})\z"
 
 
 def kind_to_compare(source: DataFrame, key: str, key_type: str | None, of_tubes: KeyKind | None) -> KeyKind:
-    """The kind of the keys to compare: `key_type`, that of the tubes, or that of the source's column `key`.
-
-    Raises:
-        UsageError: there is no such type, or the tubes have another one.
-    """
+    """The kind of the keys to compare: `key_type`, that of the tubes, or that of the source's column."""
     if key_type is not None and key_type not in list(KeyType):
         raise UsageError(f"key_type={key_type!r} is none of {', '.join(KeyType)}")
     if of_tubes is not None:
@@ -186,13 +180,13 @@ def normal(value: Column, column: types.DataType, kind: KeyKind) -> Column:
         case KeyType.UUID if isinstance(column, types.BinaryType):
             return value
     text = value.cast("string")
-    why = sf.concat(
-        sf.lit(f"{REFUSED}an id is not a valid uuid: '"),
+    digits = sf.unhex(sf.regexp_replace(text, "[{}-]", ""))
+    why = (
+        "an id is not a valid uuid: '",
         sf.substring(text, 1, 60),
-        sf.lit(f"'; write it like {arrays.UUID_EXAMPLE}"),
+        f"'; write it like {arrays.UUID_EXAMPLE}",
     )
-    digits = sf.when(text.rlike(_UUID), sf.regexp_replace(text, "[{}-]", "")).otherwise(sf.raise_error(why))
-    return sf.unhex(digits)
+    return checked(digits, ~text.rlike(_UUID), *why)
 
 
 def document_id(key: object) -> Id:

@@ -1,4 +1,4 @@
-"""The databases that Spark's tasks connect to, and the shards that each of them has.
+"""The databases that Spark's tasks connect to, the shards that each of them has, and their sessions.
 
 No text made here holds a password, nor does any `repr`. A DSN with a password travels to the tasks inside
 pickled functions, never in an option: plans and the UI show options.
@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, LiteralString
 
 import numpy as np
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from pytube.db.connect import connect_sync, connection_string
-from pytube.db.errors import describe
+from pytube.db.errors import describe, translated
 from pytube.errors import ConfigError, DatabaseUnavailable, UsageError
 from pytube.spark.arrays import Ints
 
@@ -55,11 +56,7 @@ class Host:
         return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or ''}"
 
     def resolved(self) -> str:
-        """The connection string.
-
-        Raises:
-            ConfigError: the variable that should hold it is not set here.
-        """
+        """The connection string; raises `ConfigError` if the variable that should hold it is not set here."""
         variable = _VARIABLE.fullmatch(self.dsn)
         if variable is None:
             return self.dsn
@@ -74,10 +71,7 @@ class Host:
     def connect(self) -> psycopg.Connection:
         """Open an autocommit session, with our schema first in its search path.
 
-        Raises:
-            ConfigError: as `resolved`.
-            DatabaseUnavailable: the database can't be reached. The message names the host.
-            PooledSession: a pooler gives us no session of our own.
+        Raises `ConfigError` as `resolved`, and `DatabaseUnavailable`, or `PooledSession`, if there is none.
         """
         try:
             connection = connect_sync(self.resolved(), self.schema, application_name=APPLICATION)
@@ -87,10 +81,7 @@ class Host:
         return connection
 
     def conninfo(self) -> str:
-        """The connection string with the settings of our sessions, for libraries other than psycopg.
-
-        Such a library does not tell what `connect` compares. So call `connect` before.
-        """
+        """The connection string with the settings of our sessions, for libraries other than psycopg."""
         return connection_string(self.resolved(), APPLICATION)
 
     def redacted(self, text: str) -> str:
@@ -196,3 +187,19 @@ class TaskSession:
             with suppress(psycopg.Error):
                 self._connection.close()
         self._connection = None
+
+
+def rows(connection: psycopg.Connection, query: LiteralString, /, **arguments: object) -> list[Any]:
+    """The rows that a statement returns. Errors are raised as ours if we know them."""
+    with translated():
+        return connection.execute(query, arguments).fetchall()
+
+
+def first_row(connection: psycopg.Connection, query: LiteralString, /, **arguments: object) -> Any:
+    """The first row that a statement returns, or None; raises as `rows`."""
+    return next(iter(rows(connection, query, **arguments)), None)
+
+
+def value(connection: psycopg.Connection, query: LiteralString, /, **arguments: object) -> Any:
+    """The value that a statement returns, which has one row of one column; raises as `rows`."""
+    return rows(connection, query, **arguments)[0][0]

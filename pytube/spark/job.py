@@ -7,20 +7,36 @@ written once, however often tasks try it. A driver may die at any time: all stat
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+import numpy as np
 import psycopg
+import pyarrow as pa
+from pyspark.sql import Row
 
+from pytube.db.errors import is_outage
 from pytube.errors import DatabaseUnavailable, PytubeError, UnknownTube, UsageError
-from pytube.spark import queries
+from pytube.spark import arrays
 from pytube.spark.arrays import KeyKind, Spread, kind_of
-from pytube.spark.hosts import Host, ShardMap
-from pytube.spark.queries import first_row, rows, value
+from pytube.spark.hosts import Host, ShardMap, first_row, rows, value
+from pytube.spark.pods import Counts
 
-ROUNDS = 3
-"""How often a job tries units whose connection is lost."""
+_BEGIN: Final = """
+    SELECT state, unit_count, unit_bounds, stage FROM tube_job_begin(
+        %(job_id)s, %(tubes)s, %(kind)s, %(fingerprint)s, %(units)s, %(bounds)s)
+"""
+_KNOWN: Final = "SELECT state, units FROM tube_job_list(%(job)s)"
+_UNITS: Final = "SELECT tube_job_units(%(job)s)"
+_DONE: Final = "SELECT tube_job_done(%(job)s, %(unit)s, %(rows)s, %(ids)s, %(pods)s, %(shards)s)"
+_FINISH: Final = "SELECT rows_done, ids_done, pods_done FROM tube_job_finish(%(job)s, %(attempts)s::uuid[])"
+_ATTACHED: Final = """
+    SELECT DISTINCT shard, shards, coalesce(pg_catalog.array_position(key_cols, shard_by) - 1, -1)
+    FROM tube_list() WHERE tube = ANY(%(tubes)s) AND tbl IS NOT NULL ORDER BY 1, 2, 3
+"""
+_KEY_TYPES: Final = "SELECT DISTINCT tube, key_type::text FROM tube_list() WHERE tube = ANY(%(tubes)s)"
+
 _PATIENCE = 30.0
 """Seconds to wait, before the next round, for a database that went away."""
 _POLL_INTERVAL = 0.5
@@ -44,22 +60,7 @@ class PartFailed(PytubeError):
         self.hosts = dict(hosts)
 
 
-class Counts(NamedTuple):
-    """How much a job or a unit wrote. Each of several tubes got as much."""
-
-    rows: int = 0
-    """Rows that were read."""
-    ids: int = 0
-    """Keys that were touched: those of a block, each once."""
-    pods: int = 0
-
-    def plus(self, other: Counts) -> Counts:
-        """The sums."""
-        return Counts(self.rows + other.rows, self.ids + other.ids, self.pods + other.pods)
-
-
-@dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(NamedTuple):
     """What identifies a job. A job of the same name and another spec is another job."""
 
     job_id: str
@@ -81,56 +82,60 @@ class Job(NamedTuple):
     """The table that collects the pods; None: the tubes get them directly."""
 
 
+# --- what tasks return ------------------------------------------------------------------------------
+
+RESULT = "place int, unit int, state string, error string"
+"""One row for each unit of a database."""
+WRITTEN, THERE, FAILED, LOST = "written", "there", "failed", "lost"
+"""This task wrote the unit; it was written before; it can't be written; its connection was lost."""
+
+
+def result(place: int, unit: int, state: str, reason: str | None = None) -> pa.RecordBatch:
+    """A row of `RESULT`."""
+    columns = [
+        arrays.of_numbers([place], np.int32),
+        arrays.of_numbers([unit], np.int32),
+        arrays.of_bytes([state.encode()], pa.string()),
+        arrays.of_bytes([None if reason is None else reason.encode()], pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["place", "unit", "state", "error"])
+
+
+def refusal(host: Host, error: psycopg.Error | PytubeError) -> tuple[str, str]:
+    """State and reason of a unit that a database did not take."""
+    return LOST if is_outage(error) else FAILED, host.reason(error)
+
+
 # --- the ledger of one database ---------------------------------------------------------------------
 
 
-def known_units(connection: psycopg.Connection, job_id: str) -> int | None:
-    """The number of units of a job, or None if the job has not begun."""
-    row = first_row(connection, queries.JOB_KNOWN, job=job_id)
-    return None if row is None else int(row[0])
+def known(connection: psycopg.Connection, job_id: str) -> tuple[str, int] | None:
+    """The state of a job and the number of its units, or None if the job has not begun."""
+    found: tuple[str, int] | None = first_row(connection, _KNOWN, job=job_id)
+    return found
 
 
 def begin(connection: psycopg.Connection, spec: JobSpec, units: int, bounds: list[str] | None = None) -> Job:
-    """Begin a job, or continue it.
-
-    Raises:
-        JobConflict: another job has the name.
-        UsageError: there is no such tube, or the tubes have keys of different types.
-    """
-    row = first_row(
-        connection,
-        queries.JOB_BEGIN,
-        job=spec.job_id,
-        tubes=list(spec.tubes),
-        kind=spec.kind,
-        fingerprint=spec.fingerprint,
-        units=units,
-        bounds=bounds,
-    )
-    return Job(*row)
+    """Begin a job, or continue it; raises `JobConflict` if another job has the name."""
+    arguments = spec._asdict() | {"tubes": list(spec.tubes), "units": units, "bounds": bounds}
+    return Job(*first_row(connection, _BEGIN, **arguments))
 
 
 def units_done(connection: psycopg.Connection, job_id: str) -> frozenset[int]:
     """The units that are written."""
-    return frozenset(value(connection, queries.JOB_UNITS, job=job_id))
+    return frozenset(value(connection, _UNITS, job=job_id))
 
 
 def done(
     connection: psycopg.Connection, job_id: str, unit: int, counts: Counts, shards: list[int] | None
 ) -> bool:
-    """Record a unit, as the last statement of its transaction. If this returns False, roll back: the unit
-    is written already.
-
-    Raises:
-        UsageError: the job is done or forgotten.
-    """
-    found = value(connection, queries.JOB_DONE, job=job_id, unit=unit, shards=shards, **counts._asdict())
-    return bool(found)
+    """Record a unit, as the last statement of its transaction. False: it is written already, so roll back."""
+    return bool(value(connection, _DONE, job=job_id, unit=unit, shards=shards, **counts._asdict()))
 
 
 def finish(connection: psycopg.Connection, job_id: str, attempts: list[str] | None = None) -> Counts:
     """End a job, and publish staged pods. Returns what the job wrote in all its runs."""
-    return Counts(*map(int, first_row(connection, queries.JOB_FINISH, job=job_id, attempts=attempts)))
+    return Counts(*map(int, first_row(connection, _FINISH, job=job_id, attempts=attempts)))
 
 
 def names_of(tubes: str | Sequence[str]) -> tuple[str, ...]:
@@ -145,13 +150,8 @@ def check_op(op: str) -> None:
 
 
 def kind_of_tubes(connection: psycopg.Connection, names: Sequence[str]) -> KeyKind:
-    """The kind of keys that tubes have.
-
-    Raises:
-        UnknownTube: there is no such tube.
-        UsageError: the tubes have keys of different types.
-    """
-    types: dict[str, str] = dict(rows(connection, queries.KEY_TYPES, tubes=list(names)))
+    """The kind of keys that tubes have; raises `UsageError` if they differ, or there is no such tube."""
+    types: dict[str, str] = dict(rows(connection, _KEY_TYPES, tubes=list(names)))
     for name in names:
         if name not in types:
             raise UnknownTube(f"there is no tube {name!r}")
@@ -163,7 +163,7 @@ def kind_of_tubes(connection: psycopg.Connection, names: Sequence[str]) -> KeyKi
 
 def shards_of_tables(connection: psycopg.Connection, tubes: Sequence[str]) -> tuple[Spread, ...]:
     """Those of the tables that are attached to tubes, in order."""
-    return tuple(sorted(Spread(*row) for row in rows(connection, queries.ATTACHED, tubes=list(tubes))))
+    return tuple(Spread(*row) for row in rows(connection, _ATTACHED, tubes=list(tubes)))
 
 
 # --- all databases of a job -------------------------------------------------------------------------
@@ -187,15 +187,16 @@ class Part:
     """Those of the tubes' tables."""
 
     @property
-    def is_open(self) -> bool:
-        """Whether units may remain to be written."""
-        return self.job is not None and self.job.state != "done"
+    def missing(self) -> list[int]:
+        """The units that remain to be written, of a job that is not done."""
+        if self.job is None or self.job.state == "done":
+            return []
+        return [unit for unit in range(self.job.units) if unit not in self.done]
 
     def attempt(self, act: Callable[[psycopg.Connection, Part], None]) -> None:
         """Do something in a session, and note as `failure` that the database can't be reached.
 
-        Raises:
-            UsageError: the database refuses it. The message names the host.
+        Raises `UsageError` if the database refuses it; the message names the host.
         """
         try:
             with self.host.connect() as connection:
@@ -221,23 +222,34 @@ class Parts:
     @property
     def kind(self) -> KeyKind:
         """The kind of the keys in all databases; raises `UsageError` if databases differ."""
-        found = {part.kind.type: part for part in self.parts if part.kind is not None}
+        found = {part.kind: part for part in self.parts if part.kind is not None}
         if len(found) > 1:
             raise UsageError(
                 f"the keys of {', '.join(map(repr, self.spec.tubes))} are of other types here and there: "
-                + ", ".join(f"{part.host.name} {kind.value}" for kind, part in found.items())
+                + ", ".join(f"{part.host.name} {kind.type.value}" for kind, part in found.items())
             )
-        return kind_of(next(iter(found)))
+        return next(iter(found))
 
-    def stages(self) -> Mapping[int, str]:
-        """The tables that collect pods, by database."""
-        return {part.place: part.job.stage for part in self.parts if part.job and part.job.stage}
+    @property
+    def spread(self) -> list[Spread]:
+        """The shards of the tables that are attached to the tubes, in order."""
+        return sorted({found for part in self.parts for found in part.spread})
 
-    def is_wanted(self, unit: int) -> bool:
-        """Whether a unit remains to be written."""
-        place, bucket = divmod(unit, self.units)
-        part = self.parts[place]
-        return part.is_open and bucket not in part.done
+    def only_spread(self) -> Spread:
+        """The shards of all tables; raises `UsageError` if there are none, or they differ."""
+        spread = self.spread
+        if len(spread) != 1:
+            has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n, _ in spread)
+            raise UsageError(
+                "which shard? Give a column or a number: shard=…; you can only omit it if the tables of the "
+                f"tubes have the same shards (they have: {has or 'none, as no table is attached'})"
+            )
+        return spread[0]
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """The database and the number of each unit that remains to be written."""
+        return [(part.place, unit) for part in self.parts for unit in part.missing]
 
     def begin(
         self, units: int, divide: Callable[[psycopg.Connection, KeyKind], list[str]] | None = None
@@ -245,11 +257,7 @@ class Parts:
         """Begin the job with as many units in each database, or continue it with the units that it has.
 
         `divide` finds in a database where the ranges of a new job begin, but the first: these are its units.
-
-        Raises:
-            JobConflict: another job has the name.
-            UsageError: a database refuses the job. The message names the host. Nothing is written then.
-            PartFailed: none of the databases can be reached.
+        Raises as `Part.attempt`, and `PartFailed` if none of the databases can be reached.
         """
         if units < 1:
             raise UsageError("a job needs at least one unit")
@@ -274,6 +282,15 @@ class Parts:
                 part.attempt(act)
         self.raise_failures(all)
 
+    def note(self, results: Iterable[Row]) -> int:
+        """Keep the failures in rows of `RESULT`. Returns the number of units that were written."""
+        written = 0
+        for row in results:
+            written += row["state"] == WRITTEN
+            if row["state"] in (FAILED, LOST):
+                self.parts[row["place"]].failure = row["error"]
+        return written
+
     def refresh(self) -> None:
         """Look again which units are written. A database that does not return in time keeps its failure."""
 
@@ -283,28 +300,24 @@ class Parts:
 
         for part in self.parts:
             deadline = time.monotonic() + _PATIENCE
-            while part.is_open:
+            while part.missing:
                 part.attempt(look_again)
                 if part.failure is None or time.monotonic() >= deadline:
                     break
                 time.sleep(_POLL_INTERVAL)
 
     def finish(self) -> Counts:
-        """End the job in each database that has all units. Returns what the job wrote in all.
-
-        Raises:
-            PartFailed: some databases lack units.
-        """
-        counts = Counts()
+        """End the job, unless a database lacks units (`PartFailed`). Returns what the job wrote in all."""
+        counts = []
         for part in self.parts:
             if part.failure is None:
                 try:
                     with part.host.connect() as connection:
-                        counts = counts.plus(finish(connection, self.spec.job_id))
+                        counts.append(finish(connection, self.spec.job_id))
                 except (psycopg.Error, PytubeError) as error:
                     part.failure = part.host.reason(error)
         self.raise_failures(any)
-        return counts
+        return Counts(*map(sum, zip(*counts, strict=True)))
 
     def raise_failures(self, which: Callable[[list[bool]], bool]) -> None:
         """Raise `PartFailed` if `any`, or `all`, of the databases failed."""
@@ -316,15 +329,14 @@ class Parts:
 def look(spec: JobSpec, hosts: ShardMap) -> Parts:
     """Find out what each database knows of a job, and which keys and shards its tubes have. Begins nothing.
 
-    Raises:
-        UsageError: a tube is missing somewhere. The message names the host.
-        PartFailed: none of the databases can be reached.
+    Raises as `Parts.begin`.
     """
     if not spec.tubes:
         raise UsageError("a job needs a tube")
 
     def act(connection: psycopg.Connection, part: Part) -> None:
-        part.units = known_units(connection, spec.job_id)
+        before = known(connection, spec.job_id)
+        part.units = None if before is None else before[1]
         part.kind = kind_of_tubes(connection, spec.tubes)
         part.spread = shards_of_tables(connection, spec.tubes)
 

@@ -1,6 +1,6 @@
-"""Makes pods: cuts columns of shards and ids into pods, and encodes pods for binary COPY. By numpy.
+"""Writes keys as pods: cuts columns of shards and ids into pods, and copies pods in binary form. By numpy.
 
-Memory is bounded by the block of keys that is cut at a time, and by one pod for each shard.
+Memory is bounded by the blocks of keys that are cut at a time, one of each width.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 
 from pytube.errors import UsageError
-from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Spread, Strings, runs
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Spread, order_of, read_shards, runs
 
 BLOCK = 1 << 20
 """Keys that are cut at a time."""
@@ -28,10 +29,6 @@ POD_BYTES = 1 << 16
 """Bytes of a pod whose keys are longer than `LONG`."""
 LONG = 64
 MAX_SHARD = 2**31 - 1
-_NARROW = 1 << 16
-"""Shards below this fit into 16 bits, which numpy sorts by radix."""
-_FEW = 256
-"""numpy itself sorts so few strings as fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,101 +60,29 @@ def check_keys(shards: Ints, ids: Keys, spread: tuple[Spread, ...] = (), kind: K
             raise UsageError(f"the id {kind.shown(key)} is not in the shard {shard}, but in {should}")
 
 
-def cut(shards: Ints, ids: Keys, size: int) -> tuple[list[Pods], tuple[Ints, Keys]]:
-    """Cut keys into pods of `size` ids of one shard each. The keys must pass `check_keys`.
-
-    Returns full pods in order of shard and id, each key once; and the shards and ids of the remaining keys,
-    fewer than `size` of each shard.
-    """
-    full: list[tuple[int, Keys]] = []
-    left: list[tuple[int, Keys]] = []
-    for shard, keys in _by_shard(shards, ids):
-        whole = len(keys) - len(keys) % size
-        if whole:
-            full.append((shard, keys[:whole].reshape(-1, size)))
-        if whole < len(keys):
-            left.append((shard, keys[whole:]))
-    rest = _stacked(left) if left else (np.empty(0, np.int64), ids[:0])
-    return [Pods(*_stacked(full))] if full else [], rest
+def read_keys(
+    kind: KeyKind, ids: pa.Array[Any], shards: pa.Array[Any] | Spread, spread: tuple[Spread, ...] = ()
+) -> Iterator[tuple[Ints, Keys]]:
+    """Yield the shards and the ids of a batch, keys of one width together; raises as `check_keys`."""
+    given = None if isinstance(shards, Spread) else read_shards(shards)
+    for which, keys in kind.read(ids):
+        found = kind.shards(keys, *shards) if given is None else given[which]
+        check_keys(found, keys, spread, kind)
+        yield found, keys
 
 
-def remainders(shards: Ints, ids: Keys, size: int) -> list[Pods]:
-    """Cut keys into pods of at most `size` ids, so that none remains. Pods of one length come together."""
-    pods, rest = cut(shards, ids, size)
-    by_length: dict[int, list[tuple[int, Keys]]] = {}
-    for shard, keys in _by_shard(*rest):
-        by_length.setdefault(len(keys), []).append((shard, keys.reshape(1, -1)))
-    return pods + [Pods(*_stacked(rows)) for _, rows in sorted(by_length.items())]
-
-
-def _by_shard(shards: Ints, ids: Keys) -> Iterator[tuple[int, Keys]]:
-    """Yield each shard with its distinct ids in order."""
-    if not len(ids):
-        return
-    if (shards == shards[0]).all():
-        yield int(shards[0]), _distinct(ids)
-        return
-    narrow = shards.astype(np.uint16) if shards.max() < _NARROW else shards
-    order = np.argsort(narrow, kind="stable")
-    shards, ids = shards[order], ids[order]
-    for start, stop in runs(shards):
-        yield int(shards[start]), _distinct(ids[start:stop])
-
-
-def _distinct(keys: Keys) -> Keys:
-    """Sort keys, and drop repeated ones."""
-    keys = sort_strings(keys) if keys.dtype.kind == "S" else np.sort(keys)
-    repeated = keys[1:] == keys[:-1]
-    return keys[np.concatenate(([True], ~repeated))] if repeated.any() else keys
-
-
-def sort_strings(values: Strings) -> Strings:
-    """`np.sort` of strings, but faster: numpy compares strings one by one.
-
-    The values are sorted by the number in the first eight bytes that are not the same in all values. Values
-    with equal numbers then lie together, and are sorted as whole strings.
-    """
-    if len(values) < _FEW:
-        return np.sort(values)
-    rows = values.view(np.uint8).reshape(len(values), -1)
-    shared = (rows == rows[0]).all(axis=0)
-    first = min(int(np.argmin(shared)), rows.shape[1] - 8)
-    numbers = np.ascontiguousarray(rows[:, first : first + 8]).view(">u8").reshape(-1).astype(np.uint64)
-    order = np.argsort(numbers)
-    values, numbers = values[order], numbers[order]
-    same = np.concatenate(([False], numbers[1:] == numbers[:-1], [False]))
-    tied = same[1:] | same[:-1]
-    if tied.any():
-        values[tied] = np.sort(values[tied])
-    return values
-
-
-def _stacked(groups: Sequence[tuple[int, Keys]]) -> tuple[Ints, Keys]:
-    """The keys, or rows of keys, of all groups; and the shard of each."""
-    shards = np.repeat([shard for shard, _ in groups], [len(keys) for _, keys in groups])
-    return shards, np.concatenate([keys for _, keys in groups])
-
-
-def cut_all(pieces: Iterable[tuple[Ints, Keys]], size: int) -> Iterator[list[Pods]]:
-    """Cut keys that come in pieces, each of one width, into pods of `size` ids; pods of long keys have fewer.
-
-    A block of keys is cut at a time, of each width apart. What is held back are at most two blocks of each
-    width, and two pods for each shard.
-    """
+def blocks(pieces: Iterable[tuple[Ints, Keys]], most: int, most_bytes: int) -> Iterator[tuple[Ints, Keys]]:
+    """Join pieces, each of one width, to blocks of one width, of at least so many keys or bytes."""
     waiting: dict[int, list[tuple[Ints, Keys]]] = {}
-    new: Counter[int] = Counter()
-    left: Counter[int] = Counter()
-    """Keys that the last block left; if there are many shards, they should not be sorted with each block."""
+    count: Counter[int] = Counter()
     for shards, ids in pieces:
         width = ids.itemsize
         waiting.setdefault(width, []).append((shards, ids))
-        new[width] += len(ids)
-        if new[width] >= max(min(BLOCK, BLOCK_BYTES // width), left[width]):
-            pods, rest = cut(*_joined(waiting[width]), _size(size, width))
-            waiting[width], new[width], left[width] = [rest], 0, len(rest[1])
-            yield pods
-    for width, held in waiting.items():
-        yield remainders(*_joined(held), _size(size, width))
+        count[width] += len(ids)
+        if count[width] >= min(most, most_bytes // width):
+            yield _joined(waiting.pop(width))
+            count[width] = 0
+    yield from map(_joined, waiting.values())
 
 
 def _joined(pieces: Sequence[tuple[Ints, Keys]]) -> tuple[Ints, Keys]:
@@ -165,8 +90,35 @@ def _joined(pieces: Sequence[tuple[Ints, Keys]]) -> tuple[Ints, Keys]:
     return np.concatenate(shards), np.concatenate(ids)
 
 
-def _size(size: int, width: int) -> int:
-    return size if width <= LONG else max(1, min(size, POD_BYTES // width))
+def cut(shards: Ints, ids: Keys, size: int) -> list[Pods]:
+    """Cut a block into pods of at most `size` ids of one shard each, in their order; of long keys fewer.
+
+    Each key is there once. Pods of one length come together.
+    """
+    if ids.itemsize > LONG:
+        size = max(1, min(size, POD_BYTES // ids.itemsize))
+    rows: dict[int, list[tuple[int, Keys]]] = {}
+    for shard, keys in _by_shard(shards, ids):
+        whole = len(keys) - len(keys) % size
+        for some, length in ((keys[:whole], size), (keys[whole:], len(keys) - whole)):
+            if len(some):
+                rows.setdefault(length, []).append((shard, some.reshape(-1, length)))
+    return [
+        Pods(
+            np.repeat([shard for shard, _ in alike], [len(some) for _, some in alike]),
+            np.concatenate([some for _, some in alike]),
+        )
+        for _, alike in sorted(rows.items())
+    ]
+
+
+def _by_shard(shards: Ints, ids: Keys) -> Iterator[tuple[int, Keys]]:
+    """Yield each shard with its distinct ids in order."""
+    order = order_of(shards)
+    shards, ids = shards[order], ids[order]
+    for start, stop in runs(shards):
+        keys = np.sort(ids[start:stop])
+        yield int(shards[start]), keys[np.concatenate(([True], keys[1:] != keys[:-1]))]
 
 
 # --- binary COPY --------------------------------------------------------------------------------------
@@ -175,16 +127,54 @@ HEADER: Final = b"PGCOPY\n\xff\r\n\x00" + bytes(8)
 TRAILER: Final = b"\xff\xff"
 
 
-def send(
-    connection: psycopg.Connection, table: sql.Composable, rows: bytes, *, attempt: bool = False
-) -> None:
-    """COPY rows into a table. `rows` are made by `encode`, at least one; `attempt`: whether they have one."""
-    columns = sql.SQL("op, shard, ids, payload, attempt" if attempt else "op, shard, ids, payload")
-    statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)").format(table, columns)
-    with connection.cursor().copy(statement) as stream:
-        stream.write(HEADER)
-        stream.write(rows)
-        stream.write(TRAILER)
+class Counts(NamedTuple):
+    """How much a job or a unit wrote. Each of several tubes got as much."""
+
+    rows: int = 0
+    """Rows that were read."""
+    ids: int = 0
+    """Keys that were touched: those of a block, each once."""
+    pods: int = 0
+
+
+def write(
+    connection: psycopg.Connection,
+    tables: Sequence[sql.Composable],
+    keys: Iterable[tuple[Ints, Keys]],
+    size: int,
+    op: str,
+    kind: KeyKind,
+    payload: Mapping[str, Any] | None = None,
+    attempt: bytes = b"",
+) -> tuple[Counts, set[int]]:
+    """COPY keys, cut into pods, to each of the tables; how much it was, and the shards. Else as `encode`."""
+    rows = ids = count = 0
+    shards: set[int] = set()
+
+    def counted() -> Iterator[tuple[Ints, Keys]]:
+        nonlocal rows
+        for of_keys, some in keys:
+            rows += len(some)
+            yield of_keys, some
+
+    for block in blocks(counted(), BLOCK, BLOCK_BYTES):
+        pods = cut(*block, size)
+        send(connection, tables, b"".join(encode(some, op, payload, attempt, kind) for some in pods))
+        shards.update(np.unique(block[0]).tolist())
+        ids, count = ids + sum(some.ids.size for some in pods), count + sum(map(len, pods))
+    return Counts(rows, ids, count), shards
+
+
+def send(connection: psycopg.Connection, tables: Sequence[sql.Composable], rows: bytes) -> None:
+    """COPY rows that `encode` has made into each of the tables."""
+    columns = ("op", "shard", "ids", "payload", "attempt")[: int.from_bytes(rows[:2])]
+    for table in tables if rows else ():
+        statement = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT binary)")
+        names = sql.SQL(", ").join(map(sql.Identifier, columns))
+        with connection.cursor().copy(statement.format(table, names)) as stream:
+            stream.write(HEADER)
+            stream.write(rows)
+            stream.write(TRAILER)
 
 
 def encode(
@@ -194,15 +184,7 @@ def encode(
     attempt: bytes = b"",
     kind: KeyKind = BIGINT,
 ) -> bytes:
-    """Encode pods as rows of COPY, without header and trailer.
-
-    Args:
-        pods: the pods.
-        op: the op of all pods, one letter.
-        payload: the payload of all pods.
-        attempt: the 16 bytes of a uuid for a fifth column; if empty, rows have four columns.
-        kind: the kind of the ids.
-    """
+    """Encode pods as rows of COPY, without header and trailer; `attempt`: a uuid for a fifth column."""
     if not len(pods):
         return b""
     size = pods.ids.shape[1]

@@ -21,13 +21,13 @@ from pyspark.storagelevel import StorageLevel
 
 from pytube.comparison import Difference, counted
 from pytube.errors import UsageError
-from pytube.model import Id
+from pytube.model import Id, touch_op
 from pytube.spark import frame, job
 from pytube.spark.arrays import BIGINT, KeyKind
 from pytube.spark.hosts import Where, shard_map
 from pytube.spark.job import JobSpec
 from pytube.spark.touch import BUCKETS as UNITS
-from pytube.spark.touch import Touched, derived_shard, touch
+from pytube.spark.touch import Touched, touch
 
 BUCKETS = 4096
 _HALF = 0xFFFFFFFF
@@ -76,7 +76,7 @@ class Reconciled:
 def reconcile(
     source_df: DataFrame,
     sink_df: DataFrame,
-    key: str | Mapping[str, str] = "id",
+    key: str = "id",
     columns: Sequence[str] | None = None,
     *,
     tubes: str | Sequence[str] = (),
@@ -107,7 +107,7 @@ def reconcile(
         buckets: with more buckets, fewer keys are compared one by one if few rows differ.
         examples: how many keys to name.
         told: is called with the result as a sentence; None: nothing is.
-        touching: more arguments of `touch`: op, job_id, max_connections, …
+        touching: more arguments of `touch`: op (default: T, or B for more than 1,000 keys), job_id, …
 
     Raises:
         UsageError: a column is missing or can't be compared; an id is NULL or has a wrong type.
@@ -116,17 +116,16 @@ def reconcile(
     began = time.monotonic()
     if tubes and dsn is None:
         raise UsageError("which database? Give dsn=… together with tubes=…")
-    name = key if isinstance(key, str) else str(key["id"])
-    compared = list(columns) if columns is not None else _shared(source_df, sink_df, name, shard)
-    types = _types(source_df, sink_df, [name, *([shard] if isinstance(shard, str) else []), *compared])
+    compared = list(columns) if columns is not None else _shared(source_df, sink_df, key, shard)
+    types = _types(source_df, sink_df, [key, *([shard] if isinstance(shard, str) else []), *compared])
     parts = None
     if tubes and dsn is not None:
         hosts = shard_map(dsn, str(touching.get("schema", "tube")))
         parts = job.look(JobSpec("reconcile", job.names_of(tubes), "direct", ""), hosts)
-    kind = frame.kind_to_compare(source_df, name, key_type, parts.kind if parts is not None else None)
+    kind = frame.kind_to_compare(source_df, key, key_type, parts.kind if parts is not None else None)
     if parts is not None and shard is None:
-        derived_shard(parts)  # refuses before it compares
-    sides = [hashed(df, name, shard, compared, types, kind) for df in (source_df, sink_df)]
+        parts.only_spread()  # refuses before it compares
+    sides = [hashed(df, key, shard, compared, types, kind) for df in (source_df, sink_df)]
     with frame.refusals(), ExitStack() as kept:
 
         def keep(df: DataFrame) -> DataFrame:
@@ -134,22 +133,23 @@ def reconcile(
             return df.persist(StorageLevel.MEMORY_AND_DISK)
 
         source, sink = (placed(keep(df), shard, buckets) for df in frame.apart(_PLAIN, *sides))
-        found = _compare(source, sink, buckets)
-        wrong = keep(found.differing)
+        of_source, of_sink, differ, differing = _compare(source, sink, buckets)
+        wrong = keep(differing)
         some = wrong.limit(max(_FEW, examples)).collect()
         counts: Mapping[str, int] = Counter(row["what"] for row in some)
         if len(some) >= _FEW:
             counts = {row["what"]: int(row["count"]) for row in wrong.groupBy("what").count().collect()}
         touched = None
         if tubes and dsn is not None and counts:
-            touching.setdefault("fingerprint", f"reconcile {name} {compared} {shard}")
+            touching.setdefault("op", touch_op(sum(counts.values())))
+            touching.setdefault("fingerprint", f"reconcile {key} {compared} {shard}")
             units = min(UNITS, 1 + sum(counts.values()) // _UNIT)
             touching["shard"] = None if shard is None else "shard"
             touched = touch(wrong.select("shard", "id"), tubes=tubes, dsn=dsn, buckets=units, **touching)
     result = Reconciled(
-        source=found.source,
-        sink=found.sink,
-        buckets=found.buckets,
+        source=of_source,
+        sink=of_sink,
+        buckets=differ,
         missing=counts.get(Difference.MISSING, 0),
         extra=counts.get(Difference.EXTRA, 0),
         different=counts.get(Difference.DIFFERENT, 0),
@@ -201,16 +201,8 @@ def placed(df: DataFrame, shard: str | int | None, buckets: int) -> DataFrame:
 # --- both ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    source: int
-    sink: int
-    buckets: int
-    differing: DataFrame
-    """The shard, the id and the kind of difference."""
-
-
-def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
+def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> tuple[int, int, int, DataFrame]:
+    """The rows of both sides, the number of buckets that differ; shard, id and kind of each difference."""
     both = source.withColumn("ours", sf.lit(True)).unionByName(sink.withColumn("ours", sf.lit(False)))
     sums = summed("bucket", both).collect()
     differ = [row["bucket"] for row in sums if row["source"] != row["sink"] or row["low"] or row["high"]]
@@ -223,8 +215,8 @@ def _compare(source: DataFrame, sink: DataFrame, buckets: int) -> _Found:
         .when(sf.expr("source <> sink OR low <> 0 OR high <> 0"), sf.lit(Difference.DIFFERENT.value))
     )
     differing = keys.select("shard", "id", what.alias("what")).where(sf.col("what").isNotNull())
-    counts = [sum(row[side] for row in sums) for side in ("source", "sink")]
-    return _Found(counts[0], counts[1], len(differ), differing)
+    of_source, of_sink = (sum(row[side] for row in sums) for side in ("source", "sink"))
+    return of_source, of_sink, len(differ), differing
 
 
 def summed(by: str, both: DataFrame) -> DataFrame:
@@ -327,7 +319,7 @@ def jsonl_documents(
         wanted = wanted.where(sf.col("shard") == shard)
     latest = sf.max_by(sf.struct("op", "doc"), sf.struct("epoch", "counter")).alias("latest")
     held = wanted.groupBy("shard", "id").agg(latest).where("latest.op <> 'delete'")
-    values = [_value(f"latest.doc.`{field.name.replace('`', '``')}`", field) for field in fields]
+    values = [_value(sf.col("latest.doc").getField(field.name), field) for field in fields]
     places = [sf.col("shard").alias(shard)] if isinstance(shard, str) else []
     return held.select(sf.col("id").cast(source.schema[key].dataType).alias(key), *places, *values)
 
@@ -360,8 +352,7 @@ def _written_type(of_source: DataType) -> DataType:
     return StringType() if isinstance(of_source, BinaryType) else of_source
 
 
-def _value(path: str, field: StructField) -> Column:
-    value = sf.col(path)
+def _value(value: Column, field: StructField) -> Column:
     if isinstance(field.dataType, BinaryType):
         value = sf.unhex(sf.substring(value, 3, 2**31 - 1))
     return value.alias(field.name)

@@ -21,11 +21,9 @@ import pytube
 from pytube.db.errors import describe
 from pytube.errors import ConfigError, PytubeError, UsageError
 from pytube.java import OLDEST, find
-from pytube.spark import queries
-from pytube.spark.hosts import Host, Where, shard_map
-from pytube.spark.pgtable import PARTITIONS, TableSource
-from pytube.spark.queues import OutboxSource
-from pytube.spark.tube import TubeSource
+from pytube.spark.hosts import Host, Where, shard_map, value
+from pytube.spark.queues import OutboxSource, TubeSource
+from pytube.spark.source import PARTITIONS, TableSource
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -40,20 +38,14 @@ _SETTINGS: Final = {
 
 
 def local(cores: str = "*", settings: Mapping[str, str] | None = None, name: str = "pytube") -> SparkSession:
-    """The session of this process; starts one if there is none.
+    """The session of this process; starts one if there is none. `settings` are in place of ours.
 
-    Args:
-        cores: how many tasks run at a time, as in `local[…]`.
-        settings: settings of Spark, in place of ours.
-        name: the name of the application.
-
-    Raises:
-        ConfigError: there is no Java that runs Spark.
+    `cores` are as in `local[…]`. Raises as `prepare`.
     """
     prepare()
     builder = SparkSession.builder.master(f"local[{cores}]").appName(name)
-    for key, value in {**_SETTINGS, **(settings or {})}.items():
-        builder = builder.config(key, value)
+    for key, setting in {**_SETTINGS, **(settings or {})}.items():
+        builder = builder.config(key, setting)
     return builder.getOrCreate()
 
 
@@ -81,11 +73,7 @@ def sentence(error: Exception) -> str:
 
 
 def prepare() -> None:
-    """Set what Spark looks for in the environment: Java, this Python for the tasks, the loopback.
-
-    Raises:
-        ConfigError: there is no Java that runs Spark.
-    """
+    """Set what Spark looks for in the environment: Java, this Python for the tasks, the loopback."""
     if (java := find()) is None:
         raise ConfigError(
             f"there is no Java {OLDEST} or newer, which Spark needs: "
@@ -148,11 +136,7 @@ class Snapshot:
     """The databases, each with its name for the moment."""
 
     def options(self) -> dict[str, str]:
-        """Options of the format `pgtable`, for the only database.
-
-        Raises:
-            UsageError: there are several databases.
-        """
+        """Options of the format `pgtable`, for the only database; `UsageError` if there are several."""
         if len(self.moments) != 1:
             raise UsageError("options are of one database; use table() and query(), which read all of them")
         host, name = self.moments[0]
@@ -198,5 +182,5 @@ def snapshot(spark: SparkSession, dsn: Where, schema: str = "tube") -> Iterator[
             connection = held.enter_context(host.connect())
             connection.execute("SET idle_in_transaction_session_timeout = 0")
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            moments.append((host, str(queries.value(connection, queries.SNAPSHOT))))
+            moments.append((host, str(value(connection, "SELECT pg_export_snapshot()"))))
         yield Snapshot(spark, tuple(moments))

@@ -1,35 +1,50 @@
-"""Fan-outs: touch the keys of a DataFrame, or the ids that a query in the database returns."""
+"""Fan-outs: touch the keys of a DataFrame.
+
+Spark moves single rows, and that costs more than all other work. So tasks pack the keys of a unit into a few
+large rows of bytes, by numpy. After a shuffle by unit, tasks write units, each in one transaction.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import re
+import gc
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal
 
+import numpy as np
 import psycopg
-from psycopg.errors import Diagnostic
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from psycopg import sql
+from pyspark.sql import DataFrame
 
-from pytube.errors import PytubeError, UnknownTable, UsageError
-from pytube.spark import frame, job, queries
-from pytube.spark.arrays import Spread
-from pytube.spark.hosts import ShardMap, Where, shard_map
-from pytube.spark.job import Counts, JobSpec, Parts
-from pytube.spark.ranges import divided, within
-from pytube.spark.tasks import FAILED, LOST, PACKED, RESULT, WRITTEN, Plan, pack_keys, run_calls, write_units
+from pytube.errors import ConfigError, DatabaseUnavailable, PytubeError, UnknownTable, UsageError
+from pytube.spark import arrays, frame, job
+from pytube.spark.arrays import BIGINT, Ints, KeyKind, Keys, Spread, runs
+from pytube.spark.hosts import ShardMap, TaskSession, Where, shard_map
+from pytube.spark.job import LOST, RESULT, THERE, WRITTEN, JobSpec, Parts, refusal, result
+from pytube.spark.pods import blocks, read_keys, write
 from pytube.tubes.tables import find_table, following
 
+ROUNDS = 3
+"""How often a job tries units whose connection is lost."""
 BUCKETS = 64
 """Units of a new job. Each is a transaction: after a fault, a task repeats one unit at most."""
-RANGES = 32
-"""Ranges of a new job that runs a query."""
 POD_SIZE = 250
 CONNECTIONS = 8
-_COUNTS = re.compile(r": (\d+) ids in (\d+) pods")
+PACKED = "unit int, width int, shards binary, ids binary"
+"""The columns of packed rows: the bytes of a key, one shard for all keys or one for each, and the keys."""
+BLOCK = 1 << 16
+"""Keys that are sorted by unit at a time. A block fits the processor's cache."""
+PIECE = 1 << 11
+"""Keys of a row at most. A task gets rows by thousands."""
+_BLOCK_BYTES = 1 << 22
+_PIECE_BYTES = 1 << 14
+"""Bytes of a block and of a row of long keys; a row has at least one key."""
+_PRIME = np.uint64(0x9E3779B185EBCA87)
 _ARROW = {
     # With a limit, Spark measures the batch again for each row, which costs more than all other work.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
@@ -58,7 +73,7 @@ def touch(
     *,
     tubes: str | Sequence[str],
     dsn: Where,
-    op: str = "T",
+    op: str = "B",
     id: str = "id",  # noqa: A002 # what the column is called
     shard: str | int | None = "shard",
     pod_size: int = POD_SIZE,
@@ -80,7 +95,7 @@ def touch(
         df: has the columns of ids and shards; other columns are ignored.
         tubes: one tube or several, which are written in one transaction.
         dsn: the database, or several by ranges of shards; see `pytube.spark.hosts.Where`.
-        op: I, U, D, T or B.
+        op: B goes behind live changes, like a backfill; I, U, D and T go in turn with them.
         id: the column of the ids, without NULLs: whole numbers; for a tube of uuids, texts in any form that
             Postgres reads, or 16 bytes; for a tube of texts, texts.
         shard: the column of the shards, or one shard for all ids; None: the shard of the only table that is
@@ -118,22 +133,22 @@ def touch(
     spec = JobSpec(job_id or f"touch {uuid.uuid4()}", names, publish, print_of)
     parts = job.look(spec, hosts)
     [keyed] = frame.apart(_ARROW, frame.keys(df, id, shard, parts.kind))
+    shards = parts.only_spread() if shard is None else Spread(shard, 1) if isinstance(shard, int) else None
     parts.begin(buckets)
-    written = 0
-    if any(part.is_open for part in parts.parts):
-        plan = Plan(
-            hosts=hosts,
-            job_id=spec.job_id,
-            tubes=names,
-            op=op,
-            buckets=parts.units,
-            pod_size=pod_size,
-            stages=parts.stages(),
-            payload=payload,
-            kind=parts.kind,
-            **_shards(parts, shard),
-        )
-        written = _write(keyed, plan, max_connections, parts)
+    plan = Plan(
+        hosts=hosts,
+        job_id=spec.job_id,
+        tubes=names,
+        op=op,
+        buckets=parts.units,
+        pod_size=pod_size,
+        stages={part.place: part.job.stage for part in parts.parts if part.job and part.job.stage},
+        payload=payload,
+        kind=parts.kind,
+        shards=shards,
+        spread=() if shard is None else tuple(one for one in parts.spread if one.shards > 1),
+    )
+    written = _write(keyed, plan, max_connections, parts) if parts.missing else 0
     counts = parts.finish()
     return Touched(spec.job_id, *counts, written, time.monotonic() - began)
 
@@ -141,54 +156,23 @@ def touch(
 def _write(keyed: DataFrame, plan: Plan, connections: int, parts: Parts) -> int:
     """Write the missing units, in rounds. Returns the number of units that were written."""
     written = 0
-    for number in range(job.ROUNDS):
+    total = len(parts.parts) * plan.buckets
+    for number in range(ROUNDS):
         if number:
             parts.refresh()
-        total = len(parts.parts) * parts.units
-        skipped = frozenset(unit for unit in range(total) if not parts.is_wanted(unit))
+        missing = {place * plan.buckets + bucket for place, bucket in parts.missing}
+        skipped = frozenset(range(total)) - missing
         packed = keyed.mapInArrow(pack_keys(replace(plan, skipped=skipped)), PACKED)
         # Each unit is a partition. A task gets its partitions one after the other.
         shuffled = packed.repartitionById(total, "unit").coalesce(min(connections, total))
         with frame.refusals():
             rows = shuffled.mapInArrow(write_units(plan), RESULT).collect()
-        if len({row["unit"] for row in rows}) < len(rows):
+        if len({(row["place"], row["unit"]) for row in rows}) < len(rows):
             raise RuntimeError("the rows of a unit came to two tasks, and the second part was not written")
-        written += sum(row["state"] == WRITTEN for row in rows)
-        for row in rows:
-            if row["state"] in (FAILED, LOST):
-                parts.parts[row["unit"] // parts.units].failure = row["error"]
+        written += parts.note(rows)
         if not any(row["state"] == LOST for row in rows):
             break
     return written
-
-
-def _shards(parts: Parts, shard: str | int | None) -> dict[str, Any]:
-    """The shards in a plan."""
-    if shard is None:
-        return {"shards": derived_shard(parts)}  # which need no check
-    spread = tuple(one for one in shards_of_tables(parts) if one.shards > 1)
-    return {"shards": Spread(shard, 1) if isinstance(shard, int) else None, "spread": spread}
-
-
-def shards_of_tables(parts: Parts) -> list[Spread]:
-    """The shards of the tables that are attached to the tubes of a job, in order."""
-    return sorted({found for part in parts.parts for found in part.spread})
-
-
-def derived_shard(parts: Parts) -> Spread:
-    """The shards of the tables that are attached to the tubes of a job.
-
-    Raises:
-        UsageError: there is none, or they differ.
-    """
-    spread = shards_of_tables(parts)
-    if len(spread) != 1:
-        has = ", ".join(str(shard) if n == 1 else f"{shard} to {shard + n - 1}" for shard, n, _ in spread)
-        raise UsageError(
-            "which shard? Give a column or a number: shard=…; you can only omit it if the tables of the "
-            f"tubes have the same shards (they have: {has or 'none, as no table is attached'})"
-        )
-    return spread[0]
 
 
 def by_relation(hosts: ShardMap, tubes: tuple[str, ...], relation: str) -> tuple[tuple[str, ...], int | None]:
@@ -229,123 +213,174 @@ def _check(op: str, pod_size: int, connections: int, publish: str) -> None:
         raise UsageError(f"publish={publish!r} is neither 'direct' nor 'staged'")
 
 
-# --- queries ----------------------------------------------------------------------------------------
+# --- tasks ------------------------------------------------------------------------------------------
 
 
-def fanout_sql(
-    spark: SparkSession,
-    query: str,
-    *,
-    tubes: str | Sequence[str],
-    dsn: Where,
-    shard: int = 0,
-    op: str = "T",
-    ranges: int = RANGES,
-    pod_size: int = POD_SIZE,
-    job_id: str | None = None,
-    max_connections: int = CONNECTIONS,
-    schema: str = "tube",
-    relation: str | None = None,
-) -> Touched:
-    """Touch the ids that a query returns, by a call of `tube_pods_insert` for each range of ids.
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task applies to its rows."""
+Keyed = tuple[int, Ints, Keys]
+"""A unit with some of its shards and ids."""
 
-    The data stay in the database; Spark only keeps several of its sessions busy. This pays off if the query
-    finds a range of its first column by an index.
 
-    Args:
-        spark: the session.
-        query: a SELECT whose first column is the id. It runs with the rights of the role that connects.
-        tubes: as for `touch`.
-        dsn: the database, or several. Each runs the query and touches the ids that the query returns there.
-        shard: the shard of all ids; if `shard` is one of several over which a table of the tube is spread,
-            each id gets its own.
-        op: I, U, D, T or B.
-        ranges: how many ranges, from the least id to the greatest; ranges of uuids and texts have about the
-            same number of rows. A job that began before keeps its ranges.
-        pod_size: ids of a pod.
-        job_id: the name of the job; by default a new name.
-        max_connections: sessions with all databases together.
-        schema: the schema of our SQL.
-        relation: as for `touch`.
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How tasks write the keys of a job. It is pickled; its `repr` shows no connection string."""
 
-    Raises:
-        UsageError, JobConflict, PartFailed: as `touch`. An error of the query in a range is a `PartFailed`.
+    hosts: ShardMap
+    job_id: str
+    tubes: tuple[str, ...]
+    op: str
+    buckets: int
+    """Units of each database. A unit's number is `index of the database * buckets + bucket`."""
+    pod_size: int
+    stages: Mapping[int, str] = field(default_factory=dict)
+    """The table that collects the pods, by database."""
+    payload: Mapping[str, Any] | None = None
+    kind: KeyKind = BIGINT
+    shards: Spread | None = None
+    """The shards of all keys; None: a column has the shard of each."""
+    spread: tuple[Spread, ...] = ()
+    """The shards of spread tables of the tubes, whose keys are checked."""
+    skipped: frozenset[int] = frozenset()
+    """Units that are written already."""
+
+
+# --- keys are packed by unit ------------------------------------------------------------------------
+
+
+def pack_keys(plan: Plan) -> Work:
+    """The function by which a task makes rows of `PACKED` from rows of `id`, or `id` and `shard`."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _freeze_imports()
+        try:
+            pieces = (
+                piece
+                for batch in batches
+                for piece in read_keys(
+                    plan.kind, batch.column(0), plan.shards or batch.column(1), plan.spread
+                )
+            )
+            for shards, ids in blocks(pieces, BLOCK, _BLOCK_BYTES):
+                if len(packed := _pack(plan, shards, ids)):
+                    yield packed
+        except UsageError as error:
+            raise UsageError(frame.REFUSED + str(error)) from None
+
+    return work
+
+
+def _pack(plan: Plan, shards: Ints, ids: Keys) -> pa.RecordBatch:
+    """A batch of `PACKED`: keys of one width, sorted by unit."""
+    units = units_of(plan, shards, ids)
+    if plan.skipped:
+        keep = ~np.isin(units, list(plan.skipped))
+        units, shards, ids = units[keep], shards[keep], ids[keep]
+    order = arrays.order_of(units)
+    units, ids, places = units[order], ids[order], shards.astype(np.int32)[order]
+    same = bool((places == places[:1]).all())
+    piece = max(1, min(PIECE, _PIECE_BYTES // ids.itemsize))
+    cuts = [
+        slice(start, min(start + piece, last))
+        for first, last in runs(units)
+        for start in range(first, last, piece)
+    ]
+    columns = [
+        arrays.of_numbers([int(units[cut.start]) for cut in cuts], np.int32),
+        arrays.of_numbers([ids.itemsize] * len(cuts), np.int32),
+        arrays.of_bytes([(places[:1] if same else places[cut]).tobytes() for cut in cuts], pa.binary()),
+        arrays.of_bytes([ids[cut].tobytes() for cut in cuts], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["unit", "width", "shards", "ids"])
+
+
+def units_of(plan: Plan, shards: Ints, ids: Keys) -> Ints:
+    """The unit of each key; raises `UsageError` if no database has the shard of a key."""
+    return plan.hosts.places(shards) * plan.buckets + bucket_of(shards, ids, plan.buckets)
+
+
+def bucket_of(shards: Ints, ids: Keys, buckets: int) -> Ints:
+    """The bucket of each key: by a hash of the shard and of the words of the id."""
+    words = np.ascontiguousarray(ids).view("<u8").reshape(len(ids), ids.itemsize // 8)
+    hashed = shards.astype(np.uint64) * _PRIME
+    for place in range(words.shape[1]):
+        hashed ^= hashed >> np.uint64(32)
+        hashed = (hashed ^ words[:, place]) * _PRIME
+    # The upper half, which all bits have a part in, as a share of the buckets.
+    return ((hashed >> np.uint64(32)) * np.uint64(buckets) >> np.uint64(32)).astype(np.int64)
+
+
+def unpack(batch: pa.RecordBatch, kind: KeyKind) -> Iterator[Keyed]:
+    """Yield the unit, shards and ids of rows of `PACKED`. Adjacent rows of a unit and width come as one."""
+    units, widths = arrays.numbers(batch.column(0)), arrays.numbers(batch.column(1))
+    of_shards, shards = arrays.pieces(batch.column(2), np.int32)
+    of_ids, ids = arrays.pieces(batch.column(3), np.uint8)
+    given, counts = np.diff(of_shards), np.diff(of_ids) // widths
+    for first, last in runs(units.astype(np.int64) << 32 | widths):
+        keys = ids[of_ids[first] : of_ids[last]].view(np.int64 if kind.is_number else f"S{widths[first]}")
+        places = shards[of_shards[first] : of_shards[last]].astype(np.int64)
+        if len(places) < len(keys):  # some rows have one shard for all their ids
+            places = np.repeat(places, np.repeat(counts[first:last] // given[first:last], given[first:last]))
+        yield int(units[first]), places, keys
+
+
+def _freeze_imports() -> None:
+    """Exclude all present objects of a task from garbage collection: mostly modules, which stay anyway.
+
+    Spark collects garbage after each task and visits all objects each time. That takes 30 to 40 ms, as long
+    as some tasks.
     """
-    began = time.monotonic()
-    names = job.names_of(tubes)
-    if not names or any("," in name for name in names):
-        raise UsageError("give tubes, none with a comma in its name")
-    if ranges < 1 or max_connections < 1:
-        raise UsageError("ranges and max_connections are at least 1")
-    hosts = shard_map(dsn, schema)
-    if relation is not None:
-        names, found = by_relation(hosts, names, relation)
-        shard = shard if found is None else found
-    text = query.strip().rstrip(";").strip()
-    print_of = hashlib.sha256(repr((text, shard, op)).encode()).hexdigest()[:32]
-    spec = JobSpec(job_id or f"fanout {uuid.uuid4()}", names, "ranges", print_of)
-    parts = job.look(spec, hosts)
-    parts.begin(ranges, lambda connection, kind: divided(connection, text, ranges, kind))
-    which = sorted(
-        (
-            (part.place, unit)
-            for part in parts.parts
-            if part.is_open and part.job is not None
-            for unit in range(part.job.units)
-            if unit not in part.done
-        ),
-        key=lambda one: one[1],
-    )
-    bounds = [part.job.bounds or () if part.job else () for part in parts.parts]
-
-    def call(connection: psycopg.Connection, place: int, unit: int) -> bool:
-        arguments = {
-            "tubes": ",".join(names),
-            "query": within(text, bounds[place], unit),
-            "shard": shard,
-            "op": op,
-            "pod_size": pod_size,
-        }
-        return _insert_pods(connection, spec, unit, arguments)
-
-    rows = run_calls(spark, parts.hosts.hosts, which, call, max_connections)
-    for row in rows:
-        if row["state"] in (FAILED, LOST):
-            parts.parts[which[row["unit"]][0]].failure = row["error"]
-    counts = parts.finish()
-    written = sum(row["state"] == WRITTEN for row in rows)
-    return Touched(spec.job_id, *counts, written, time.monotonic() - began)
+    if not gc.get_freeze_count():
+        gc.freeze()
 
 
-def _insert_pods(
-    connection: psycopg.Connection, spec: JobSpec, unit: int, arguments: Mapping[str, object]
-) -> bool:
-    """Touch the ids of one range; see `pytube.spark.tasks.Call`."""
-    if unit in job.units_done(connection, spec.job_id):
-        return False
-    notices: list[str] = []
-    written = False
+# --- units written by COPY --------------------------------------------------------------------------
 
-    def on_notice(notice: Diagnostic) -> None:
-        notices.append(notice.message_primary or "")
 
-    connection.add_notice_handler(on_notice)
+def write_units(plan: Plan) -> Work:
+    """The function by which a task writes the units in its rows of `PACKED`, and returns rows of `RESULT`."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _freeze_imports()
+        session = TaskSession(plan.hosts.hosts)
+        dead: dict[int, str] = {}  # databases that can't be reached
+        pieces = (piece for batch in batches for piece in unpack(batch, plan.kind))
+        try:
+            for unit, of_unit in groupby(pieces, key=itemgetter(0)):
+                place, bucket = divmod(unit, plan.buckets)
+                state, reason = LOST, dead.get(place)
+                if reason is None:
+                    try:
+                        state, reason = write_unit(plan, session.at(place), place, bucket, of_unit)
+                    except (ConfigError, DatabaseUnavailable) as error:
+                        reason = dead[place] = str(error)
+                if state == LOST:
+                    session.close()
+                yield result(place, bucket, state, reason)
+        finally:
+            session.close()
+
+    return work
+
+
+def write_unit(
+    plan: Plan, connection: psycopg.Connection, place: int, bucket: int, pieces: Iterable[Keyed]
+) -> tuple[str, str | None]:
+    """Write one unit. An error of the database fails the unit, not the task: returns its state and reason."""
+    host, stage = plan.hosts.hosts[place], plan.stages.get(place)
+    tables: list[sql.Composable] = [sql.Identifier(host.schema, tube) for tube in plan.tubes]
+    if stage is not None:
+        tables = [sql.SQL(stage)]  # as SQL has the name
+    keys = ((shards, ids) for _, shards, ids in pieces)
+    state = THERE
     try:
+        if bucket in job.units_done(connection, plan.job_id):
+            return state, None
         with connection.transaction() as transaction:
-            connection.execute("SET LOCAL client_min_messages = notice")
-            connection.execute(queries.PODS_INSERT, arguments)
-            ids, pods = _counts(notices)
-            counts = Counts(ids, ids, pods // len(spec.tubes))
-            written = job.done(connection, spec.job_id, unit, counts, None)
-            if not written:
+            counts, shards = write(connection, tables, keys, plan.pod_size, plan.op, plan.kind, plan.payload)
+            if not job.done(connection, plan.job_id, bucket, counts, sorted(shards)):
                 raise psycopg.Rollback(transaction)
-        return written
-    finally:
-        connection.remove_notice_handler(on_notice)
-
-
-def _counts(notices: Sequence[str]) -> tuple[int, int]:
-    for text in reversed(notices):
-        if found := _COUNTS.search(text):
-            return int(found[1]), int(found[2])
-    raise PytubeError(f"tube_pods_insert did not report its counts: {notices!r}")
+            state = WRITTEN
+    except (psycopg.Error, PytubeError) as error:
+        return refusal(host, error)
+    return state, None

@@ -213,7 +213,6 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
         assert column is not None  # or the SQL has refused the table
         reason = column.reason if root is None else f"it holds ids of {root}"
@@ -346,7 +345,6 @@ class Tubes:
                 table=oid,
                 name=table,
                 limit=limit,
-                on_wait=lambda text: _log.warning("lock_awaited", reason=text),
             )
         return bool(tubes)
 

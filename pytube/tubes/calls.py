@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, LiteralString, TypeVar
+from typing import Any, Final, LiteralString, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -22,6 +23,7 @@ _TRIES = 10
 _PAUSE = 0.1
 """Seconds between two tries, on average. Without a pause, the retry overtakes the session that waits for the
 locks just released, and deadlocks with it again; a fixed pause would keep two administrators in step."""
+_IS_TUBE: Final = "SELECT EXISTS (SELECT FROM {s}.tube_list() AS l WHERE l.tube = %(tube)s)"
 AT_ONCE = 10_000
 """Pods or keys that one transaction works on, so that no worker waits for long."""
 
@@ -43,9 +45,37 @@ def value_of(connection: psycopg.Connection, schema: str, query: LiteralString, 
     return found[0]
 
 
+_INSERTED = re.compile(r"insert_finished=t -- (?s:.*?): (\d+) ids in (\d+) pods, in")
+
+
+@contextmanager
+def notices(connection: psycopg.Connection) -> Iterator[list[str]]:
+    """The notices of the statements in the block, which is within a transaction."""
+    heard: list[str] = []
+    handler = lambda notice: heard.append(notice.message_primary or "")  # noqa: E731 # to be removed
+    connection.add_notice_handler(handler)
+    try:
+        connection.execute("SET LOCAL client_min_messages = notice")
+        yield heard
+    finally:
+        connection.remove_notice_handler(handler)
+
+
+def inserted(heard: list[str]) -> tuple[int, int]:
+    """How many ids and pods `tube_pods_insert` has put into its tubes, by its notices."""
+    ids, pods = _INSERTED.findall("\n".join(heard))[-1]
+    return int(ids), int(pods)
+
+
 def unknown_tube(tube: str) -> UnknownTube:
     """The error for a name that no tube has."""
     return UnknownTube(f"there is no tube {tube!r}; `pytube tube list` lists all tubes")
+
+
+def check_tube(connection: psycopg.Connection, schema: str, tube: str) -> None:
+    """Raise `UnknownTube` if no tube has the name."""
+    if not value_of(connection, schema, _IS_TUBE, tube=tube):
+        raise unknown_tube(tube)
 
 
 def in_pieces(work: Callable[[], int]) -> int:

@@ -10,13 +10,14 @@ from typing import Any, LiteralString, NamedTuple, TypeVar
 import psycopg
 from psycopg import errors, sql
 from psycopg.pq import TransactionStatus
-from psycopg.rows import dict_row
 
 from pytube.db.errors import TRANSIENT, translated
 from pytube.errors import PytubeError, UnknownTable
 from pytube.logs import Logger
-from pytube.tubes import queries
-from pytube.tubes.queries import BUILDER, HOLDERS, TABLE, within
+from pytube.tubes.calls import rows_of
+from pytube.tubes.queries import BUILDER, HOLDERS, JOB_LIST, TABLE, within
+
+_log = Logger("pytube.tubes")
 
 # Older servers raise these where newer ones answer NULL.
 _NO_NAME = (errors.InvalidName, errors.SyntaxError, errors.FeatureNotSupported, errors.UndefinedTable)
@@ -55,8 +56,6 @@ _FOLLOWING: LiteralString = """
     WHERE %(tube)s IN (l.tube, l.companion_of) ORDER BY l.companion_of IS NULL, l.tube, l.shard
 """
 """For sessions that have our schema first in their search path."""
-
-OnWait = Callable[[str], None]
 
 
 def find_table(connection: psycopg.Connection, name: str) -> int:
@@ -112,7 +111,6 @@ def with_retries(
     table: int,
     name: str,
     limit: float,
-    on_wait: OnWait,
 ) -> _Result:
     """Run `action` until it gets its locks.
 
@@ -120,8 +118,8 @@ def with_retries(
     after half a minute or so. An attempt is one transaction, or a savepoint of the caller's.
 
     `table` is the oid of the table that others may hold, `name` what messages call it. After `limit` seconds
-    this gives up, in the middle of an attempt if need be. `on_wait` is called with one sentence before each
-    attempt for which others stand in the way.
+    this gives up, in the middle of an attempt if need be. Before each attempt for which others stand in the
+    way, it logs who does.
 
     Raises:
         LockBusy: after `limit` seconds; the message names who holds the table.
@@ -132,7 +130,7 @@ def with_retries(
         while True:
             holders = _holders(connection, table)
             if holders:
-                on_wait(f"{name} is held by {holders}; waiting")
+                _log.warning("lock_awaited", reason=f"{name} is held by {holders}; waiting")
             left = max(ends - time.monotonic(), _BRIEF)
             _set_statement_timeout(connection, f"{int(left * 1000)}ms")
             try:
@@ -259,5 +257,4 @@ def _build_and_drop(
 
 def jobs(connection: psycopg.Connection, schema: str, job_id: str | None = None) -> list[dict[str, Any]]:
     """All jobs, or the one of this name, as rows of `tube_job_list`, the newest first."""
-    with translated(), connection.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(queries.within(queries.JOB_LIST, schema), {"job": job_id}).fetchall()
+    return rows_of(dict, connection, schema, JOB_LIST, job=job_id)

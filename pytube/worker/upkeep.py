@@ -170,7 +170,6 @@ class BackfillRunner:
                 backfill,
                 tube.settings.backfill,
                 lambda _: None,  # the database has the progress for everyone to see
-                leaves_when_paused=True,
                 gives_way=lambda: len(self._running) >= _MOST_AT_ONCE,
             ).run()
         except BackfillBusy:

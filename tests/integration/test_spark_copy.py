@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from pytube.spark.arrays import kind_of
-from pytube.spark.pods import Pods, cut_all, encode, send
+from pytube.spark.pods import Pods, encode, send, write
 from tests.helpers.capture import open_session
 
 ODD = ["", " ", "NULL", "{a,b}", 'say "x"', "it's", "\\", "\\N", "\\.", "\\x41", "%s", "line\nbreak\r\n\ttab"]
@@ -26,7 +26,7 @@ def test_postgres_reads_it(conn: psycopg.Connection[Any], size: int, payload: di
     shards = np.array([0, 2**31 - 1])
     ids = np.array([[-(2**63) + n for n in range(size)], [2**63 - 1 - n for n in range(size)]])
     rows_of_copy = encode(Pods(shards, ids), "U", payload) + encode(Pods(shards[:0], ids[:0]), "U", payload)
-    send(conn, sql.Identifier("t"), rows_of_copy)
+    send(conn, [sql.Identifier("t")], rows_of_copy)
     rows = conn.execute("SELECT op, shard, ids, payload, leader_id FROM t ORDER BY seq").fetchall()
     assert rows == [("U", int(s), row.tolist(), payload, None) for s, row in zip(shards, ids, strict=True)]
 
@@ -37,7 +37,7 @@ def test_with_the_number_of_an_attempt(conn: psycopg.Connection[Any]) -> None:
     assert row is not None
     attempt = uuid.uuid4()
     pods = Pods(np.array([3]), np.array([[1, 2]]))
-    send(conn, sql.SQL(row[0]), encode(pods, "T", None, attempt.bytes), attempt=True)
+    send(conn, [sql.SQL(row[0])], encode(pods, "T", None, attempt.bytes))
     conn.execute("SELECT tube_job_finish('j', %s)", [[attempt]])
     assert conn.execute("SELECT op, shard, ids FROM t").fetchall() == [("T", 3, [1, 2])]
 
@@ -58,9 +58,9 @@ def test_keys_that_are_no_numbers(dsn: str, key_type: str, payload: dict[str, An
         expected = conn.execute("SELECT tube_shard_of(id, 5, 77), id::text FROM public.x").fetchall()
         kind = kind_of(key_type)
         read = (keys for _, keys in kind.read(pa.array([key for _, key in expected])))
-        pods = cut_all(((kind.shards(keys, 5, 77), keys) for keys in read), 100)
-        data = b"".join(encode(block, "U", payload, kind=kind) for blocks in pods for block in blocks)
-        send(conn, sql.Identifier("t"), data)
+        pieces = ((kind.shards(keys, 5, 77), keys) for keys in read)
+        counts, _ = write(conn, [sql.Identifier("t")], pieces, 100, "U", kind, payload)
+        assert (counts.rows, counts.ids) == (len(expected), len(expected))
         found = conn.execute("SELECT shard, unnest(ids)::text FROM t").fetchall()
         assert sorted(found) == sorted(expected)
         assert conn.execute("SELECT DISTINCT op, payload, leader_id FROM t").fetchall() == [

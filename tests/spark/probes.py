@@ -9,8 +9,10 @@ from unittest import mock
 
 import pyarrow as pa
 
-from pytube.spark import Touched, job, tasks
-from pytube.spark.tasks import Plan, Work
+from pytube.spark import Touched, job
+from pytube.spark.touch import Plan, Work
+
+MODULE = import_module("pytube.spark.touch")  # its name in the package is the function's
 
 Probe = Callable[[str, int], None]
 """Called with `copied`, before the row of the ledger, or `committed`; and the unit."""
@@ -18,16 +20,14 @@ Probe = Callable[[str, int], None]
 
 def touch(*arguments: Any, probe: Probe, **options: Any) -> Touched:
     """`pytube.spark.touch`, in whose tasks the probe is called."""
-    original = tasks.write_units
-    module = import_module("pytube.spark.touch")  # its name in the package is the function's
-    with mock.patch.object(module, "write_units", lambda plan: _probed(original, plan, probe)):
-        done: Touched = module.touch(*arguments, **options)
+    with mock.patch.object(MODULE, "write_units", lambda plan: _probed(plan, probe)):
+        done: Touched = MODULE.touch(*arguments, **options)
     return done
 
 
-def _probed(original: Callable[[Plan], Work], plan: Plan, probe: Probe) -> Work:
+def _probed(plan: Plan, probe: Probe) -> Work:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        record, write, number = job.done, tasks.write_unit, 0
+        record, write, number = job.done, MODULE.write_unit, 0
 
         def recording(*arguments: Any) -> bool:
             probe("copied", number)
@@ -38,12 +38,12 @@ def _probed(original: Callable[[Plan], Work], plan: Plan, probe: Probe) -> Work:
         ) -> tuple[str, str | None]:
             nonlocal number
             number = place * plan.buckets + bucket
-            outcome = write(plan, connection, place, bucket, pieces)
-            if outcome[0] == tasks.WRITTEN:
+            outcome: tuple[str, str | None] = write(plan, connection, place, bucket, pieces)
+            if outcome[0] == job.WRITTEN:
                 probe("committed", number)
             return outcome
 
-        with mock.patch.object(job, "done", recording), mock.patch.object(tasks, "write_unit", writing):
-            yield from original(plan)(batches)
+        with mock.patch.object(job, "done", recording), mock.patch.object(MODULE, "write_unit", writing):
+            yield from MODULE.write_units(plan)(batches)  # which is as it was, in the process of a task
 
     return work

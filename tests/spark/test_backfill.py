@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pytube.errors import BackfillBusy, BackfillEnded, JobConflict, UsageError
 from pytube.spark import PartFailed, backfill, fanout_sql
 from pytube.spark.hosts import Host
-from pytube.spark.tasks import run_calls
+from pytube.spark.ranges import run_calls
 from tests.conftest import Connect, Servers
 from tests.helpers import cli
 from tests.helpers.waiting import wait_until

@@ -53,7 +53,7 @@ def test_a_backfill_of_a_table_with_keys_of_documents(spark: SparkSession, shop:
 def test_a_fan_out_of_a_relation(spark: SparkSession, shop: Conn, dsn: str) -> None:
     query = "SELECT id FROM shop.products WHERE id <= 2"
     fanout_sql(spark, query, tubes="orders", dsn=dsn, relation="shop.products", ranges=2)
-    assert waiting(shop, "orders_relations") == {("T", 1), ("T", 2)}
+    assert waiting(shop, "orders_relations") == {("B", 1), ("B", 2)}
     shards = shop.execute("SELECT DISTINCT shard FROM orders_relations").fetchall()
     assert (
         shards
@@ -66,15 +66,15 @@ def test_a_fan_out_of_a_relation(spark: SparkSession, shop: Conn, dsn: str) -> N
 def test_a_dataframe_of_links(spark: SparkSession, shop: Conn, dsn: str) -> None:
     df = spark.createDataFrame([(3,)], "id bigint")
     touch(df, tubes="orders", dsn=dsn, relation="shop.customers.id")
-    assert waiting(shop, "orders_relations") == {("T", 3)}
+    assert waiting(shop, "orders_relations") == {("B", 3)}
     touch(df, tubes="orders", dsn=dsn, relation="shop.order_items")
-    assert waiting(shop, "orders") == {("T", 3)}, "order_items.order_id is the key of an order"
+    assert waiting(shop, "orders") == {("B", 3)}, "order_items.order_id is the key of an order"
 
 
 def test_keys_of_documents_need_no_relation(spark: SparkSession, shop: Conn, dsn: str) -> None:
     df = spark.createDataFrame([(3,)], "id bigint")
     touch(df, tubes="orders", dsn=dsn, shard=None)
-    assert waiting(shop, "orders") == {("T", 3)}
+    assert waiting(shop, "orders") == {("B", 3)}
 
 
 @pytest.mark.usefixtures("shop")
@@ -97,4 +97,4 @@ def test_files_of_links(shop: Conn, dsn: str, tmp_path: Path) -> None:
     file.write_text("id\n4\n")
     arguments = ["--tube", "orders", "--input", str(file), "--format", "csv", "--relation", "shop.products"]
     cli.run("spark", "touch", *arguments, "--cores", "1", dsn=dsn)
-    assert waiting(shop, "orders_relations") == {("T", 4)}
+    assert waiting(shop, "orders_relations") == {("B", 4)}

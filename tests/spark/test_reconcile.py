@@ -11,10 +11,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from pytube import model
 from pytube.errors import UsageError
 from pytube.spark import reconcile, snapshot
 from tests.helpers import cli
-from tests.spark.test_touch import touched
+from tests.spark.test_touch import pods, touched
 
 Conn = psycopg.Connection[Any]
 ROWS = 1000
@@ -81,6 +82,19 @@ def test_what_differs_is_touched(
         "1 missing, 1 extra, 4 different, of 1000 rows at the source and 1001 at the sink; 6 touched"
     ]
     assert 1 <= found.buckets <= 6
+    assert {op for op, _, _ in pods(conn)} == {"T"}
+
+
+def test_many_differences_go_behind_live_changes(
+    spark: SparkSession, dsn: str, conn: Conn, tube: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, "TOUCHED_AT_ONCE", 2)
+    none = two(spark, [], "int")
+    for count, op in ((2, "T"), (3, "B")):
+        rows = two(spark, [(n, n, n) for n in range(count)], "int")
+        reconcile(rows, none, tubes=tube, dsn=dsn, shard=0, told=None)
+        assert {found for found, _, _ in pods(conn)} == {op}
+        conn.execute("DELETE FROM t")
 
 
 def test_equal_sides(spark: SparkSession, dsn: str, conn: Conn, table: str) -> None:

@@ -14,6 +14,7 @@ from pytube.errors import StatementFailed, UsageError
 from pytube.spark import backfill, fanout_sql, register, touch
 from tests.helpers.roles import as_role, roles
 from tests.helpers.waiting import wait_until
+from tests.spark.test_sources import into
 from tests.spark.test_touch import keys, touched
 
 Conn = psycopg.Connection[Any]
@@ -87,15 +88,7 @@ def test_a_worker_reads_a_stream(spark: SparkSession, dsn: str, admin: Conn, tmp
     seen: list[int] = []
     register(spark, as_role(dsn, "wim"))
     stream = spark.readStream.format("tube").options(tube="t", purge="true").load()
-    query = (
-        stream.writeStream.foreachBatch(
-            lambda df, _: seen.extend(key for row in df.collect() for key in row["ids"])
-        )
-        .trigger(availableNow=True)
-        .option("checkpointLocation", str(tmp_path))
-        .start()
-    )
-    query.awaitTermination(60)
+    into(seen, stream, tmp_path).trigger(availableNow=True).start().awaitTermination(60)
     assert sorted(seen) == [1, 2, 3]
     register(spark, as_role(dsn, "ann"))
     with pytest.raises(Exception, match="permission denied"):

@@ -7,7 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pytube.spark import register, snapshot, touch
 from tests.conftest import Connect
@@ -69,6 +70,15 @@ def test_a_moment_that_is_over(spark: SparkSession, dsn: str, conn: Conn) -> Non
         df.collect()
 
 
+def into(seen: list[int], stream: DataFrame, folder: Path) -> DataStreamWriter:
+    """A stream that puts the ids of its pods into a list."""
+
+    def take(batch: DataFrame, _: int) -> None:
+        seen.extend(key for row in batch.collect() for key in row["ids"])
+
+    return stream.writeStream.foreachBatch(take).option("checkpointLocation", str(folder))
+
+
 def test_pods_are_read(spark: SparkSession, dsn: str, conn: Conn) -> None:
     conn.execute("SELECT tube_ensure_exists('t', 3)")
     for shard in range(5):
@@ -87,13 +97,7 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, dsn: str, conn: Conn
     def run() -> list[int]:
         seen: list[int] = []
         stream = spark.readStream.format("tube").option("tube", "t").option("purge", "true").load()
-        query = (
-            stream.writeStream.foreachBatch(
-                lambda df, _: seen.extend(k for row in df.collect() for k in row["ids"])
-            )
-            .option("checkpointLocation", str(tmp_path))
-            .start()
-        )
+        query = into(seen, stream, tmp_path).start()
         try:
             query.processAllAvailable()
         finally:
@@ -145,13 +149,7 @@ def test_a_stream_waits_for_who_commits_late(
     register(spark, dsn)
     seen: list[int] = []
     stream = spark.readStream.format("tube").option("tube", "t").option("max_pods", "3").load()
-    query = (
-        stream.writeStream.foreachBatch(
-            lambda df, _: seen.extend(key for row in df.collect() for key in row["ids"])
-        )
-        .option("checkpointLocation", str(tmp_path))
-        .start()
-    )
+    query = into(seen, stream, tmp_path).start()
     try:
         late = connect(autocommit=False)
         late.execute("SELECT t_touch(0, '{1}', 'U')")

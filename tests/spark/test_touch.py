@@ -16,7 +16,7 @@ from pyspark.sql import functions as sf
 
 from pytube.errors import UsageError
 from pytube.model import shard_of
-from pytube.spark import PartFailed, snapshot, touch
+from pytube.spark import PartFailed, fanout_sql, register, snapshot, touch
 from pytube.spark.hosts import Host
 from tests.conftest import Servers
 from tests.spark import probes
@@ -76,6 +76,27 @@ def test_with_adaptive_execution_that_would_merge_all(
         spark.conf.unset("spark.sql.adaptive.advisoryPartitionSizeInBytes")
         spark.conf.unset("spark.sql.adaptive.enabled")
     assert touched(conn) == ALL
+
+
+def test_live_changes_go_before_a_fan_out(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
+    """By each way in, unless another op is given."""
+    register(spark, dsn)
+    df = keys(spark, 9)
+    conn.execute("CREATE TABLE public.x AS SELECT generate_series(1, 9) AS id")
+    query = "SELECT id FROM public.x"
+    ways: list[Callable[..., object]] = [
+        lambda **op: touch(df, tubes=tube, dsn=dsn, buckets=1, **op),
+        lambda **op: fanout_sql(spark, query, tubes=tube, dsn=dsn, ranges=1, **op),
+        lambda **op: df.write.format("tube").options(tube=tube, **op).mode("append").save(),
+    ]
+    for way in ways:
+        for options, first in (({}, "U"), ({"op": "T"}, "T")):
+            way(**options)
+            conn.execute("SELECT t_touch(0, '{1}', 'U')")
+            ordered = conn.execute("SELECT tube_pods_sql('t', 4, 0)").fetchone()
+            assert ordered is not None
+            assert conn.execute(ordered[0]).fetchall()[0][1] == first
+            conn.execute("DELETE FROM t")
 
 
 def test_no_rows(spark: SparkSession, dsn: str, conn: Conn, tube: str) -> None:
@@ -181,7 +202,7 @@ def test_two_tasks_that_write_the_same_unit(
             import numpy as np
 
             from pytube.spark.hosts import Host, shard_map
-            from pytube.spark.tasks import Plan, write_unit
+            from pytube.spark.touch import Plan, write_unit
 
             plan = Plan(shard_map(dsn), "race", ("t",), "T", 2, 250)
             with Host(dsn).connect() as connection:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from pytube.spark import register
 from pytube.spark.hosts import Host
 from pytube.spark.pods import send
-from pytube.spark.tube import Staged, TubeSource, TubeWriter
+from pytube.spark.queues import Staged, TubeSource, TubeWriter
 from tests.spark.test_touch import ALL, keys, touched
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def dying(dsn: str, flag: Path, moment: str) -> type[TubeSource]:
                 send(*arguments, **options)
                 die("copied")
 
-            with mock.patch("pytube.spark.tube.send", sending):
+            with mock.patch("pytube.spark.pods.send", sending):
                 staged = super().write(iterator)
             die("committed")
             return staged

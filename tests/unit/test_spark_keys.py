@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,13 +18,14 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import KeyType, shard_of
-from pytube.spark import arrays, tasks
+from pytube.spark import arrays
 from pytube.spark import pods as make
 from pytube.spark.arrays import BIGINT, KeyKind, Keys, Spread, kind_of
 from pytube.spark.hosts import shard_map
-from pytube.spark.pods import Pods, check_keys, cut, cut_all
-from pytube.spark.tasks import Plan, bucket_of, pack_keys, units_of, unpack
+from pytube.spark.pods import Pods, blocks, check_keys, cut
+from pytube.spark.touch import PIECE, Plan, bucket_of, pack_keys, units_of, unpack
 
+TOUCH = import_module("pytube.spark.touch")  # its name in the package is the function's
 _FOLDER = Path(__file__).parents[1] / "vectors"
 VECTORS = json.loads((_FOLDER / "shards_of_keys.json").read_text())
 OF_COLUMNS = json.loads((_FOLDER / "keys.json").read_text())["keys"]
@@ -257,7 +259,7 @@ def test_every_key_is_in_its_unit(kind: KeyKind, data: st.DataObject, block: int
     for keys in data.draw(st.lists(columns(kind), max_size=3)):
         places = st.integers(0, 199) if data.draw(st.booleans()) else st.just(7)
         pieces.append((data.draw(st.lists(places, min_size=len(keys), max_size=len(keys))), keys))
-    with mock.patch.object(tasks, "BLOCK", block):
+    with mock.patch.object(TOUCH, "BLOCK", block):
         found = unpacked(plan_of(kind), *pieces)
         rest = unpacked(plan_of(kind, skipped=frozenset({1, 6})), *pieces)
     expected = [pair for shards, keys in pieces for pair in zip(shards, keys, strict=True)]
@@ -297,14 +299,14 @@ def test_numbers_are_spread_evenly(buckets: int, step: int) -> None:
 
 
 def test_a_row_is_bounded() -> None:
-    few: list[tuple[KeyKind, list[Any]]] = [(BIGINT, list(range(10 * tasks.PIECE)))]
+    few: list[tuple[KeyKind, list[Any]]] = [(BIGINT, list(range(10 * PIECE)))]
     for length, count in {10: 5000, 1000: 500, arrays.MOST: 3}.items():
         few.append((TEXT_KIND, [f"{number:x<{length}}" for number in range(count)]))
     for kind, keys in few:
         plan = plan_of(kind, buckets=1, shards=Spread(5, 1))
         batch = pa.record_batch({"id": column(kind, keys)})
         (packed,) = pack_keys(plan)(iter([batch]))
-        rows: list[Any] = packed.column(2).to_pylist()
+        rows: list[Any] = packed.column(3).to_pylist()
         assert max(map(len, rows)) <= max(1 << 14, len(str(keys[0])))
         assert sum(len(ids) for _, _, ids in unpack(packed, kind)) == len(keys)
 
@@ -331,30 +333,17 @@ def test_each_key_is_in_one_pod(kind: KeyKind, data: st.DataObject, size: int) -
         shards = np.array([len(key) % 3 for key in keys], np.int64)
         expected |= set(zip(shards.tolist(), keys, strict=True))
         pieces += [(shards[rows], some) for rows, some in kind.read(pa.array(keys, pa.string()))]
-    pods = [pod for some in cut_all(pieces, size) for pod in some]
+    pods = [pod for block in blocks(pieces, 10**6, 10**8) for pod in cut(*block, size)]
     assert sorted(listed(kind, pods)) == sorted(expected)
     assert all(pod.ids.shape[1] <= size for pod in pods)
-
-
-@UNTIMED
-@given(
-    st.sampled_from([b"", b"order-", b"x" * 40]),
-    st.lists(st.binary(max_size=12).filter(lambda text: not text.endswith(b"\0"))),
-    st.integers(0, 600),
-)
-def test_keys_are_in_the_order_of_their_bytes(prefix: bytes, some: list[bytes], more: int) -> None:
-    values = [prefix + text for text in [*some, *(b"%d" % (number % 300) for number in range(more))]]
-    width = max([32, *map(len, values)])
-    pods, _ = cut(np.zeros(len(values), np.int64), np.array(values, f"S{width}"), max(1, len(set(values))))
-    assert [key for pod in pods for key in pod.ids[0].tolist()] == sorted(set(values))
 
 
 def test_pods_of_long_texts_are_smaller() -> None:
     sizes = {}
     for length in (10, 1000, arrays.MOST):
         for _, keys in TEXT_KIND.read(pa.array([f"{number:x<{length}}" for number in range(300)])):
-            first = next(cut_all([(np.zeros(300, np.int64), keys)], 250))[0]
-            sizes[keys.itemsize] = first.ids.shape[1]
+            pods = cut(np.zeros(300, np.int64), keys, 250)
+            sizes[keys.itemsize] = max(pod.ids.shape[1] for pod in pods)
     assert sizes == {32: 250, 1024: 64, arrays.MOST: 1}
 
 
@@ -379,8 +368,7 @@ def one_by_one(pods: Pods, values: list[list[bytes]], oid: int, payload: bytes |
 @given(data=st.data(), payload=st.none() | st.just({"a": 1}))
 def test_rows_of_copy(kind: KeyKind, data: st.DataObject, payload: dict[str, int] | None) -> None:
     read = kind.read(pa.array(data.draw(columns(kind)), pa.string()))
-    blocks = cut_all([(np.arange(len(keys)) % 2, keys) for _, keys in read], 3)
-    for block in (one for some in blocks for one in some):
+    for block in (pod for _, keys in read for pod in cut(np.arange(len(keys)) % 2, keys, 3)):
         values = [[key.encode() for key in names(kind, row)] for row in block.ids]
         if kind is UUID_KIND:
             values = [[UUID(key.decode()).bytes for key in row] for row in values]

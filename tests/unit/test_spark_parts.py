@@ -10,9 +10,9 @@ import pytest
 from pytube.errors import ConfigError, UsageError
 from pytube.spark.frame import normal_plan
 from pytube.spark.hosts import Host, shard_map
-from pytube.spark.ranges import even_edges, key_conditions, page_conditions, within
-from pytube.spark.source import host_of
-from pytube.spark.tasks import Plan
+from pytube.spark.ranges import within
+from pytube.spark.source import even_edges, host_of
+from pytube.spark.touch import Plan
 
 SECRET = "s3cret-word"
 DSN = f"postgresql://me:{SECRET}@db.example:6543/shop"
@@ -97,15 +97,6 @@ def test_a_range_of_a_query() -> None:
     assert within("SELECT id FROM t", ["10", "20"], 1).endswith("WHERE q.id >= '10' AND q.id < '20'")
     assert within("SELECT id FROM t", ["10", "it's"], 2).endswith("WHERE q.id >= 'it''s'")
     assert within("SELECT id FROM t", [], 0).endswith("WHERE true OR q.id IS NULL")
-
-
-def test_parts_by_pages_and_by_key() -> None:
-    assert page_conditions(10, 1) == ["true"]
-    assert page_conditions(10, 2) == ["q.ctid < '(5,0)'::tid", "q.ctid >= '(5,0)'::tid"]
-    assert key_conditions("a", ["x'y"], "text") == [
-        "q.\"a\" < 'x''y'::text",
-        "q.\"a\" >= 'x''y'::text OR q.\"a\" IS NULL",
-    ]
 
 
 # --- fingerprints ---------------------------------------------------------------------------------

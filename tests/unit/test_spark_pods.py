@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 
 from pytube.errors import UsageError
 from pytube.model import shard_of
-from pytube.spark import pods as make
 from pytube.spark.arrays import Spread
-from pytube.spark.pods import Pods, check_keys, cut, cut_all, remainders
+from pytube.spark.pods import Pods, blocks, check_keys, cut
 
 KEYS = st.lists(st.tuples(st.integers(0, 70_000) | st.integers(0, 3), st.integers(-(2**63), 2**63 - 1)))
 
@@ -37,21 +35,21 @@ def listed(pods: list[Pods]) -> list[tuple[int, int]]:
 
 @given(KEYS, st.integers(1, 7))
 def test_each_key_is_in_one_pod(keys: list[tuple[int, int]], size: int) -> None:
-    full, left = cut(*arrays(keys), size)
-    rest = remainders(*left, size)
-    assert sorted(listed(full + rest)) == sorted(set(keys))
-    assert all(pod.ids.shape[1] == size for pod in full)
-    assert all(1 <= pod.ids.shape[1] < size for pod in rest)
-    shards = [int(shard) for pod in rest for shard in pod.shards]
-    assert len(shards) == len(set(shards))
+    pods = cut(*arrays(keys), size)
+    assert sorted(listed(pods)) == sorted(set(keys))
+    lengths = [pod.ids.shape[1] for pod in pods]
+    assert lengths == sorted(set(lengths))
+    assert all(1 <= length <= size for length in lengths)
+    small = [int(shard) for pod in pods if pod.ids.shape[1] < size for shard in pod.shards]
+    assert len(small) == len(set(small))
 
 
-@given(st.lists(KEYS, max_size=5), st.integers(1, 5), st.integers(1, 20))
-def test_pieces_make_no_difference(pieces: list[list[tuple[int, int]]], size: int, block: int) -> None:
-    with mock.patch.object(make, "BLOCK", block):
-        pods = [pod for some in cut_all(map(arrays, pieces), size) for pod in some]
-    assert set(listed(pods)) == {key for piece in pieces for key in piece}
-    assert all(len(set(row.tolist())) == len(row) <= size for pod in pods for row in pod.ids)
+@given(st.lists(KEYS, max_size=5), st.integers(1, 20))
+def test_pieces_make_no_difference(pieces: list[list[tuple[int, int]]], most: int) -> None:
+    found = list(blocks(map(arrays, pieces), most, 10**6))
+    keys = [pair for shards, ids in found for pair in zip(shards.tolist(), ids.tolist(), strict=True)]
+    assert keys == [pair for piece in pieces for pair in piece]
+    assert all(len(ids) >= most for _, ids in found[:-1])
 
 
 def test_what_is_held_back_is_bounded() -> None:
@@ -60,14 +58,13 @@ def test_what_is_held_back_is_bounded() -> None:
     def pieces() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         nonlocal given
         for start in range(0, 100_000, 700):
-            assert given - made <= 2 * 1000 + 3 * 250 + 700
+            assert given - made <= 2000
             ids = np.arange(start, start + 700)
             given += len(ids)
             yield ids % 3, ids
 
-    with mock.patch.object(make, "BLOCK", 1000):
-        for pods in cut_all(pieces(), 250):
-            made += sum(pod.ids.size for pod in pods)
+    for _, ids in blocks(pieces(), 1000, 10**6):
+        made += len(ids)
     assert made == given
 
 

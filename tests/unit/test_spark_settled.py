@@ -7,16 +7,16 @@ from typing import Any, cast
 import pytest
 
 from pytube.errors import DatabaseUnavailable
-from pytube.spark import queries, queues
+from pytube.spark import queues
 from pytube.spark.queues import SettledSeq
 
 
 def test_a_seq_is_never_settled_by_an_earlier_transaction_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: dict[str, Any] = {queries.SETTLE_SEQ: 5, queries.SETTLE_XID: "100"}
+    answers: dict[str, Any] = {queues._SEQ: 5, queues._XID: "100"}
     asked: list[str] = []
 
     def value(_: object, statement: str, **given: str) -> Any:
-        if statement == queries.SETTLE_DONE:
+        if statement == queues._DONE:
             asked.append(given["xid"])
             return True
         if answers[statement] is None:
@@ -26,9 +26,9 @@ def test_a_seq_is_never_settled_by_an_earlier_transaction_id(monkeypatch: pytest
     monkeypatch.setattr(queues, "value", value)
     settled, session = SettledSeq("t"), cast("Any", None)
     assert settled.advance(session) == 5
-    answers |= {queries.SETTLE_SEQ: 9, queries.SETTLE_XID: None}
+    answers |= {queues._SEQ: 9, queues._XID: None}
     with pytest.raises(DatabaseUnavailable):
         settled.advance(session)
-    answers[queries.SETTLE_XID] = "200"
+    answers[queues._XID] = "200"
     assert settled.advance(session) == 9
     assert asked == ["100", "200"]
