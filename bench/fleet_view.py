@@ -41,8 +41,8 @@ def run(server: Server) -> Section:
         f"A sample of the whole fleet once a second, for {SECONDS:g} s: {TUBES} tubes of {PARTITIONS} "
         f"partitions, empty ones, and ones with {PODS} pods of each class in each partition, of which "
         f"{MOST} are counted. CPU of the server's process in shares of one core; how often "
-        "partitions were read (a sample in between repeats what is known, where they take long); and the "
-        "median duration of a sample that read them.",
+        "backlogs were counted (a sample in between repeats what is known, where that takes long); and the "
+        "median duration of a sample that counted them.",
     )
     dsn = server.database("bench_fleet_view")
     found = {}
@@ -87,14 +87,14 @@ def _measure(watcher: FleetWatcher, dsn: str) -> Watched:
     sample = watcher.sample()
     assert len(sample.partitions) == TUBES * PARTITIONS, sample.down
     (pid,) = _pids(dsn)
-    took, samples, read_at = [], 0, sample.hosts[0].read_at
+    took, samples, counted_at = [], 0, sample.hosts[0].counted_at
     before, began = _cpu(pid), time.monotonic()
     while time.monotonic() < began + SECONDS:
         at = time.monotonic()
         sample = watcher.sample()
-        if sample.hosts[0].read_at != read_at:
+        if sample.hosts[0].counted_at != counted_at:
             took.append(time.monotonic() - at)
-            read_at = sample.hosts[0].read_at
+            counted_at = sample.hosts[0].counted_at
         samples += 1
         time.sleep(max(0.0, at + 1 - time.monotonic()))
     share = (_cpu(pid) - before) / (time.monotonic() - began)

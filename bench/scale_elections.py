@@ -113,8 +113,12 @@ class Worker:
             renewed = now
 
     async def _follow(self) -> None:
-        async for claim in self._election.claims():
-            self._run(self._lead(claim))
+        while True:
+            claim = await self._election.claims.get()
+            if claim.withdrawn is None:
+                self._run(self._lead(claim))
+            else:
+                claim.handed_over()
 
     async def _lead(self, claim: Claim) -> None:
         where = claim.tube, self._partitions[claim.tube], claim.partition

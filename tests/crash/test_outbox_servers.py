@@ -54,7 +54,7 @@ async def test_postgres_is_killed_and_restarted(outboxes: Outboxes, postgres: Po
             await asyncio.to_thread(postgres.kill)
             await asyncio.to_thread(postgres.start)
             await asyncio.to_thread(outboxes.go_on, "the kill")
-            await asyncio.to_thread(postgres.stop, "fast")
+            await asyncio.to_thread(postgres.stop)
             await asyncio.to_thread(postgres.start)
             await asyncio.to_thread(outboxes.go_on, "the restart")
         await asyncio.to_thread(outboxes.wait_until_drained)
