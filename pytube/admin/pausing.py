@@ -67,7 +67,7 @@ def pause(
 def resume(
     connection: psycopg.Connection, tube: str, schema: str = "tube", *, partition: int | None = None
 ) -> int:
-    """End the pauses of a tube with its companions, and stops by workers, or those of a partition."""
+    """End the pauses of a tube with its companions, and stops by workers; or only of a partition."""
     return int(value_of(connection, schema, _RESUME, tube=tube, partition=partition))
 
 

@@ -272,7 +272,7 @@ class InFlight:
         lane.waiting = kept
 
     def _unpacked(self, lane: Lane) -> list[Record]:
-        """All records of a lane that wait, by id: those that were replaced, too, until the next look."""
+        """All records of a lane that wait, by id; replaced records, too, until the next look."""
         groups = ((record, *self._absorbed.pop(record.id, ())) for record in lane.waiting)
         return sorted((one for group in groups for one in group), key=_id)
 

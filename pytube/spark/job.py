@@ -307,7 +307,7 @@ class Parts:
                 time.sleep(_POLL_INTERVAL)
 
     def finish(self) -> Counts:
-        """End the job, unless a database lacks units (`PartFailed`). Returns what the job wrote in all."""
+        """End the job, and return what it wrote in all; `PartFailed` if units of a database are missing."""
         counts = []
         for part in self.parts:
             if part.failure is None:

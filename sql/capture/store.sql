@@ -80,7 +80,7 @@ END
 $$;
 
 -- tube_private_follow_members: follows which partitions have come to an attached table, or left it, and stores which there are,
--- and which of them lack triggers.
+-- and which of them have no triggers.
 -- pytube may not read them. So a table that was written to unseen, or a partition that comes, maybe with rows, asks for a
 -- backfill; for rows of a detached one a sweep is enough.
 -- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses

@@ -52,7 +52,7 @@ CREATE TABLE :"schema".tube_attachment (
     seen_attnums smallint[], -- of the key's columns, then of columns
     seen_key     text[],     -- the number and type of each column of the key, and the labels of enums with theirs
     members      oid[],      -- of a partitioned table: all of its tree, itself too
-    waiting      oid[],      -- those of them that lack triggers: what is written by their names is not seen
+    waiting      oid[],      -- members without triggers: what is written by their names is not seen
     shard_place  smallint,   -- which of them alone determines a key's shard, from 0; NULL: all
     made         boolean NOT NULL DEFAULT false, -- it was attached because a file declares it, and not manually
     PRIMARY KEY (tube, tbl)
