@@ -355,7 +355,10 @@ class TestTubes:
             (["tube", "attach", "t", "public.keyless", "--shard", "1"], "keyless"),
             (["tube", "detach", "none", "public.goods"], "none"),
             (["status", "--tube", "none"], "there is no tube 'none'"),
-            (["backfill", "start", "--tube", "none"], "there is no tube 'none'; `pytube tube list` lists all tubes; more"),
+            (
+                ["backfill", "start", "--tube", "none"],
+                "there is no tube 'none'; `pytube tube list` lists all tubes; more",
+            ),
             (["backfill", "start", "--tube", "t"], "no table is attached to tube 't'; more"),
         ],
         ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
