@@ -77,6 +77,8 @@ class Claim(ABC):
         that any more, so the worker ends at once."""
         self.over_at: float | None = None
         """When it was over for the election, by `pytube.clock`; None while it is not."""
+        self.is_waiting = False
+        """Whether it is on its way to the worker; see `Claims`."""
         self.news = asyncio.Event()
         """Set when one of these has changed, or something has happened to a term under the claim."""
 
@@ -85,6 +87,8 @@ class Claim(ABC):
         if self.withdrawn is None or (isinstance(why, Ended) and not isinstance(self.withdrawn, Ended)):
             self.withdrawn = why
             self._tell()
+            if self.is_waiting:
+                self.handed_over()
 
     def end_now(self) -> None:
         """End the claim without waiting for the worker."""
@@ -130,6 +134,25 @@ class Claim(ABC):
             raise ClaimLost(f"the right to lead partition {self.partition} was taken away or given back")
 
 
+class Claims(asyncio.Queue[Claim]):
+    """Claims on their way to the worker.
+
+    One that is withdrawn here is over at once, as no term has begun with it: another worker must not wait
+    until it is this claim's turn. Threads may withdraw it meanwhile, so who takes one looks afterwards.
+    """
+
+    def put_nowait(self, claim: Claim) -> None:
+        claim.is_waiting = True
+        if claim.withdrawn is not None:
+            claim.handed_over()
+        super().put_nowait(claim)
+
+    async def get(self) -> Claim:
+        claim = await super().get()
+        claim.is_waiting = False
+        return claim
+
+
 async def wait_until_over(claims: Collection[Claim], limit: float) -> None:
     """Wait until all are over, for at most so many seconds; claims that are not by then are ended."""
     ends_at = clock.now() + limit
@@ -152,11 +175,9 @@ class Election(ABC):
     partitions end in order. Who leaves one group for all tubes leaves all of them.
     """
 
-    def __init__(self, claims: asyncio.Queue[Claim] | None = None) -> None:
-        """`claims`: receives them, as they are granted; elections may share it. Its reader hands over claims
-        that were withdrawn meanwhile.
-        """
-        self.claims = asyncio.Queue[Claim]() if claims is None else claims
+    def __init__(self, claims: Claims | None = None) -> None:
+        """`claims`: receives them, as they are granted; elections may share it."""
+        self.claims = Claims() if claims is None else claims
 
     @abstractmethod
     async def start(self) -> None:

@@ -19,7 +19,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 
-from pytube.election.base import REPLACED, SHARED, STOPS, Claim, Election, Revoked, wait_until_over
+from pytube.election.base import REPLACED, SHARED, STOPS, Claim, Claims, Election, Revoked, wait_until_over
 from pytube.errors import DatabaseUnavailable, PytubeError
 from pytube.logs import Logger, host_fields
 from pytube.pipeline.retry_queue import doubled
@@ -152,7 +152,7 @@ class LeaseElection(Election):
         drain_limit: float = 30.0,
         choice: random.Random | None = None,
         host: str | None = None,
-        claims: asyncio.Queue[Claim] | None = None,
+        claims: Claims | None = None,
     ) -> None:
         """Nothing is begun before `start`. All times are seconds.
 

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from pytube import clock
-from pytube.election.base import SHARED, STOPS, Claim, Election, Revoked, Silence, wait_until_over
+from pytube.election.base import SHARED, STOPS, Claim, Claims, Election, Revoked, Silence, wait_until_over
 from pytube.election.member import Member, NeliSettings
 from pytube.errors import BrokerUnavailable, ClaimLost
 from pytube.logs import Logger, host_fields
@@ -226,7 +226,7 @@ class NeliElection(Election):
         away: Set[str] = frozenset(),
         start_timeout: float = 10.0,
         host: str | None = None,
-        claims: asyncio.Queue[Claim] | None = None,
+        claims: Claims | None = None,
     ) -> None:
         """Nothing is begun before `start`.
 

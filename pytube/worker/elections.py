@@ -10,7 +10,7 @@ from datetime import timedelta
 from pytube.config import Config, WorkerConfig
 from pytube.config.names import leader_name
 from pytube.election import Claim, Election
-from pytube.election.base import Revoked, Silence
+from pytube.election.base import Claims, Revoked, Silence
 from pytube.election.lease import LeaseElection, LeaseTick
 from pytube.errors import BrokerUnavailable, ConfigError, PytubeError, how_to_install
 from pytube.logs import is_news
@@ -47,7 +47,7 @@ class Elections:
         self._queues = queues
         self._database = database
         self._process = process
-        self.claims: asyncio.Queue[Claim] = asyncio.Queue()
+        self.claims = Claims()
         """Claims that were granted; see `next_claim`."""
         self._away = away
         leases = config.election_kind == "lease"
@@ -229,7 +229,7 @@ class Elections:
             raise
 
     async def stop(self) -> None:
-        """Give all claims back; `next_claim`, which is to be awaited meanwhile, hands over waiting ones."""
+        """Give all claims back."""
         await end(self._moving.values())
         elections = [*self._joined.values(), *self._unjoined.values()]
         await asyncio.gather(*(election.stop() for election in elections))

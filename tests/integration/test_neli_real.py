@@ -309,6 +309,15 @@ async def test_a_claim_that_was_given_up_is_offered_again(kafka_real: RealKafka)
         await election.stop()
 
 
+async def test_stop_does_not_wait_for_claims_that_no_worker_has_taken(kafka_real: RealKafka) -> None:
+    drain_limit = 200.0  # seconds; librdkafka takes no more than 300 with what is added
+    election = neli(kafka_real.bootstrap, fresh_tube(), partitions=1, drain_limit=drain_limit)
+    await election.start()
+    await wait_until_async(lambda: not election.claims.empty(), what="the group gives the partition")
+    async with asyncio.timeout(drain_limit / 2):
+        await election.stop()
+
+
 async def test_no_broker_at_the_start(unused_tcp_port: int) -> None:
     election = neli(f"127.0.0.1:{unused_tcp_port}", fresh_tube(), start_timeout=1.0)
     with pytest.raises(BrokerUnavailable, match=rf"127.0.0.1:{unused_tcp_port}.*check"):

@@ -149,8 +149,21 @@ async def test_a_claim_that_is_withdrawn_before_its_turn_begins_nothing(
     for claim in (first, second):
         elections.claims.put_nowait(claim)
     first.revoke()
+    assert first.is_handed_over, "nobody waits until it is its turn"
     assert await elections.next_claim() is second
+    second.revoke()
+    assert not second.is_handed_over, "a term may have begun with it"
+
+
+async def test_a_claim_that_is_withdrawn_on_its_way_begins_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    elections = Scene(monkeypatch, configured(None)).elections
+    first, second = FakeClaim("t"), FakeClaim("u")
+    first.revoke()  # by the thread that polls, say
+    assert not first.is_handed_over
+    for claim in (first, second):
+        elections.claims.put_nowait(claim)
     assert first.is_handed_over
+    assert await elections.next_claim() is second
 
 
 async def test_who_shares_a_queue_is_known_while_its_election_is_joined(
