@@ -341,7 +341,8 @@ class InFlight:
             lane.waiting = sorted(lane.broken + lane.waiting, key=_id)
             lane.broken = None
         if lane.is_empty:
-            lane.topic.lanes.pop(lane.key, None)
+            if lane.topic.lanes.get(lane.key) is lane:  # else it was forgotten, and the key may have another
+                del lane.topic.lanes[lane.key]
         elif lane.waiting and (
             lane.held
             or (lane.is_open and not lane.queued and lane.flying + lane.unpurged < self._rules.window)

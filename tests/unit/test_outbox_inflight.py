@@ -275,6 +275,23 @@ def test_hold_parks_what_follows_of_the_key() -> None:
         machine.settle(chunk, {}, 9.0)
 
 
+def test_a_key_whose_waiting_record_was_parked_with_its_topic_is_in_order_afterwards() -> None:
+    machine = InFlight(Rules(window=1, hold=True, repeats=False))
+    machine.add([record(1), record(2)])
+    send_all(machine, {1})
+    machine.add([record(number, "other") for number in range(3, 23)])
+    send_all(machine, set())  # else the topic would be sent record by record
+    machine.add([record(23), record(24, "another")])
+    machine.park(machine.letters(), [])
+    assert sorted(machine.waiting_of("t") or ()) == [23, 24], "23 waits for what an operator has retried"
+    machine.forget("t", [23])
+    machine.add([record(25)])
+    machine.resume()
+    machine.add([record(26)])
+    assert ids(take(machine, 9.0)) == [24, 25]
+    assert machine.take(9.0) is None, "a record of the key flies"
+
+
 def test_a_key_that_another_term_has_held() -> None:
     machine = InFlight(Rules(window=4, hold=True))
     machine.add([record(7)._replace(held=True), record(8, "other")])
