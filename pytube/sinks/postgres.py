@@ -410,23 +410,31 @@ async def _one_by_one(
     Raises:
         SinkError: the server can't say which they are; in a smaller batch the document at fault may be alone.
     """
-    block = tables.one_by_one(batch.tube, int(batch.token))
-    arguments = {**_arrays(tables.keys, documents), "docs": [document.body for document in documents]}
+    arguments = {
+        "tube": batch.tube,
+        "token": int(batch.token),
+        "docs": [document.body for document in documents],
+        **_arrays(tables.keys, documents),
+    }
 
     async def write() -> list[tuple[Any, ...]]:
         async with connection.pipeline(), connection.transaction():
             await connection.execute(GIVE_EACH, arguments)
-            await connection.execute(block, prepare=False)
+            await connection.execute(tables.one_by_one, prepare=False)
             return await _rows(connection, ANSWERS_TO_EACH, None)
 
     try:
         ((answers,),) = await tried(write)
     except psycopg.Error as error:
-        # No right to use plpgsql, no such language, or refused only at the end of the transaction.
-        if (error.sqlstate or "").startswith((*OF_DOCUMENTS, "42501", "42704")):
-            raise SinkError(f'sink "postgres": {describe(error)}') from error
-        raise
-    return {number - 1: Reject(said) if token is None else Stale(token) for number, token, said in answers}
+        if is_connection_lost(error) or isinstance(error, TRANSIENT) or error.sqlstate in _PUT_OFF_STATES:
+            raise
+        # No right to use plpgsql, no such language, or refused only at the end of the transaction, say. What
+        # is wrong with the sink itself shows in the smaller batch, too.
+        raise SinkError(f'sink "postgres": {describe(error)}') from error
+    return {
+        number - 1: Reject(" ".join(said.split())) if token is None else Stale(token)
+        for number, token, said in answers
+    }
 
 
 def _keys(keys: KeyType, documents: Sequence[Key]) -> dict[str, Any]:

@@ -46,12 +46,14 @@ GIVE_EACH: Final = """
     SELECT pg_catalog.set_config('pytube.shards', %(shards)s::text, true),
         pg_catalog.set_config('pytube.ids', %(ids)s::text, true),
         pg_catalog.set_config('pytube.seqs', %(seqs)s::text, true),
-        pg_catalog.set_config('pytube.docs', %(docs)s::bytea[]::text, true)
+        pg_catalog.set_config('pytube.docs', %(docs)s::bytea[]::text, true),
+        pg_catalog.set_config('pytube.tube', %(tube)s, true),
+        pg_catalog.set_config('pytube.token', %(token)s::text, true)
 """
 ANSWERS_TO_EACH: Final = "SELECT pg_catalog.current_setting('pytube.answers')::json"
 """For each document that was not written: its number, and the newer token or the error."""
 # A document may refer to a later document of the batch. So refused documents are tried again, for as long as
-# that helps.
+# that helps, and in turns from either end: a chain of them would take as many passes as it has documents.
 _ONE_BY_ONE = """
 #variable_conflict use_column
 DECLARE
@@ -59,6 +61,8 @@ DECLARE
     pytube_ids {id_array} := pg_catalog.current_setting('pytube.ids');
     pytube_seqs bigint[] := pg_catalog.current_setting('pytube.seqs');
     pytube_docs bytea[] := pg_catalog.current_setting('pytube.docs');
+    pytube_tube text := pg_catalog.current_setting('pytube.tube');
+    pytube_own_token bigint := pg_catalog.current_setting('pytube.token');
     pytube_doc {doc};
     pytube_at bigint;
     pytube_number bigint;
@@ -95,7 +99,8 @@ BEGIN
             END;
         END LOOP;
         EXIT WHEN pg_catalog.cardinality(pytube_refused) IN (0, pg_catalog.cardinality(pytube_todo));
-        pytube_todo := pytube_refused;
+        pytube_todo := ARRAY(
+            SELECT r.at FROM unnest(pytube_refused) WITH ORDINALITY AS r (at, n) ORDER BY r.n DESC);
     END LOOP;
     FOREACH pytube_at IN ARRAY pytube_refused LOOP
         pytube_answers := pytube_answers || pg_catalog.jsonb_build_array(
@@ -162,6 +167,8 @@ class Tables:
         self.write = self._write(options)
         shard = _NONE if options.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
         self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
+        self.one_by_one = self._one_by_one()
+        """The block that writes each of the given documents that is not refused."""
         self.read = sql.SQL(_READ).format(
             document=self._document(options),
             stamp_shard=_NONE if options.shard is None else sql.SQL("AND s.shard = k.shard"),
@@ -180,11 +187,10 @@ class Tables:
         after = sql.SQL("TRUE") if first else sql.SQL("{} > %(after)s").format(self._scan_by)
         return self._scan.format(after=after, **self._names)
 
-    def one_by_one(self, tube: str, token: int) -> sql.Composed:
-        """The block that writes each of the given documents that is not refused."""
+    def _one_by_one(self) -> sql.Composed:
         # No column stands beside a variable in these: none can be taken for the other.
         given = {name: f"ARRAY[pytube_{name}[pytube_at]]" for name in ("shards", "ids", "seqs")}
-        given |= {"docs": "ARRAY[pytube_doc]", "tube": sql.Literal(tube).as_string(), "token": str(token)}
+        given |= {"docs": "ARRAY[pytube_doc]", "tube": "pytube_tube", "token": "pytube_own_token"}
         block = sql.SQL(_ONE_BY_ONE).format(
             write=as_it_is(self.write.as_string() % given),
             delete=as_it_is(self.delete.as_string() % given),

@@ -306,6 +306,8 @@ def _load(point: EntryPoint) -> SinkFactory:
     """The object that the entry point names."""
     try:
         factory = point.load()
+    except ConfigError:
+        raise
     except Exception as error:
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
         if point.value.startswith("pytube.") and missing and not missing.startswith("pytube"):

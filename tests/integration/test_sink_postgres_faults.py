@@ -152,6 +152,25 @@ async def test_documents_at_fault_beside_those_that_need_each_other(
     assert rows(eye, "SELECT id FROM copy ORDER BY id") == [(1,), (2,), (3,)]
 
 
+async def test_a_chain_of_documents_beside_one_at_fault_takes_few_passes(bare_dsn: str, eye: Eye) -> None:
+    eye.execute("CREATE TABLE copy (id bigint PRIMARY KEY, parent bigint REFERENCES copy)")
+    eye.execute("CREATE SEQUENCE attempts")
+    eye.execute(
+        "CREATE FUNCTION count_it() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN PERFORM nextval('public.attempts'); RETURN NEW; END $$"
+    )
+    eye.execute("CREATE TRIGGER count_it BEFORE INSERT ON copy FOR EACH ROW EXECUTE FUNCTION count_it()")
+    documents: dict[Any, Any] = {key: {"parent": key + 1} for key in range(100)} | {
+        100: {},
+        101: {"parent": 7000},
+    }
+    async with opened(bare_dsn, key=["id"], columns=["parent"]) as sink:
+        results = await sink.send(batch(documents))
+    assert [type(result) for result in results] == [type(OK)] * 101 + [Reject]
+    ((attempts,),) = rows(eye, "SELECT last_value FROM attempts")
+    assert attempts < 5 * len(documents)
+
+
 async def test_without_the_right_to_use_plpgsql_the_worker_sends_smaller_parts(
     bare_dsn: str, eye: Eye
 ) -> None:
