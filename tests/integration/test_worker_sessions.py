@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
@@ -12,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from pytube.config import PostgresConfig, load
-from pytube.election import Claim
+from pytube.election.base import Claims
 from pytube.election.lease import LeaseClaim
 from pytube.events import DatabaseDown, Event, LeaderAcquired, LeaderFenced, LeaderRevoked, TrustLapsed
 from pytube.model import OK, Batch, Id, Result
 from pytube.sources import queries
 from pytube.worker import Worker, database
+from pytube.worker.elections import Elections
 from tests.conftest import Connect
 from tests.helpers.capture import let_writers_notify, open_session
 from tests.helpers.database import preparing
@@ -324,27 +324,27 @@ class Offers:
     silence = None
 
     def __init__(self) -> None:
-        self.queue: asyncio.Queue[LeaseClaim | None] = asyncio.Queue()
+        self.claims = Claims()
         self.claims_made: list[LeaseClaim] = []
+
+    def join(self, elections: Elections) -> Offers:
+        """Be the election of a host."""
+        self.claims = elections.claims
+        return self
 
     def offer(self, tube: str) -> LeaseClaim:
         """Offer partition 0."""
         claim = LeaseClaim(tube, 0)
         self.claims_made.append(claim)
-        self.queue.put_nowait(claim)
+        self.claims.put_nowait(claim)
         return claim
 
     async def start(self) -> None:
         """There is nothing to begin."""
 
-    async def claims(self) -> AsyncIterator[Claim]:
-        while (claim := await self.queue.get()) is not None:
-            yield claim
-
     async def stop(self, _why: object = None) -> None:
         for claim in self.claims_made:
             claim.end_now()
-        self.queue.put_nowait(None)
 
 
 async def test_a_partition_that_comes_back_while_its_last_term_ends(
@@ -352,7 +352,7 @@ async def test_a_partition_that_comes_back_while_its_last_term_ends(
 ) -> None:
     """The old term, which waits for its last write, must not take the new one's renewals with it."""
     offers = Offers()
-    monkeypatch.setattr("pytube.worker.elections.Elections._make_lease", lambda _: offers)
+    monkeypatch.setattr(Elections, "_make_lease", lambda elections: Offers.join(offers, elections))
     waking.execute("SELECT tube_ensure_exists('t00', 1)")
     waking.execute("CREATE TABLE public.t00 (id bigint PRIMARY KEY)")
     waking.execute("SELECT tube_table_ensure_attached('t00', 'public.t00', 0)")
