@@ -1435,7 +1435,7 @@ CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
 
 CREATE FUNCTION tube.tube_private_follow_key(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 5deb18f4bad7744b;
+    AS 74cf74efcf322d4f;
 
 CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
     LANGUAGE plpgsql
