@@ -2046,7 +2046,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS ad75d0401604ef18;
+    AS 1d254a30506ccca2;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER

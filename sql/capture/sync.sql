@@ -342,7 +342,7 @@ BEGIN
                 WHERE tube_private_is_fresh(t.rel) AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel))
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
-            WHERE t.rel <> att.tbl AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting))
+            WHERE t.rel <> att.tbl AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting) AND t.rel::oid = ANY (rels))
                 AND t.statement !~ '^DROP ';
             -- Partitions with triggers since they were made, and never a row, can't have missed changes. Where
             -- the triggers can't be made, this is rolled back, too.
