@@ -50,7 +50,8 @@ DECLARE
     before CONSTANT text := current_setting('pytube.install_before');
     tube text;
     tbl regclass;
-    att text;
+    att record;
+    there integer;
 BEGIN
     FOR tube IN EXECUTE
         format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube FOR NO KEY UPDATE', ours)
@@ -59,10 +60,12 @@ BEGIN
         FOR tbl IN EXECUTE
             format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours) USING tube
         LOOP
-            EXECUTE format('SELECT a::text FROM %I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) INTO att USING tube, tbl;
-            CONTINUE WHEN att IS NULL; -- it can't stay attached
             BEGIN
-                EXECUTE format('SELECT %1$I.tube_private_bring_in_line($1::%1$I.tube_attachment, false)', ours) USING att;
+                EXECUTE format('SELECT a AS now FROM %I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours)
+                    INTO att USING tube, tbl; -- not as a text, as whoever installs may have no right on the schema of the table
+                GET DIAGNOSTICS there = ROW_COUNT;
+                CONTINUE WHEN there = 0; -- it can't stay attached
+                EXECUTE format('SELECT %I.tube_private_bring_in_line($1, false)', ours) USING att.now;
             EXCEPTION WHEN OTHERS THEN
                 -- An owner's action, such as taking a name that pytube needs, must not affect other tables.
                 IF NOT (SQLSTATE LIKE 'TU%' OR SQLSTATE IN ('42710', '42723', '42P07')) THEN
