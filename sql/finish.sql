@@ -52,6 +52,8 @@ DECLARE
     tbl regclass;
     att record;
     there integer;
+    detail text;
+    hint text;
 BEGIN
     FOR tube IN EXECUTE
         format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube FOR NO KEY UPDATE', ours)
@@ -71,7 +73,14 @@ BEGIN
                 IF NOT (SQLSTATE LIKE 'TU%' OR SQLSTATE IN ('42710', '42723', '42P07')) THEN
                     RAISE;
                 END IF;
-                RAISE WARNING '% is not followed by tube %: %', tbl, quote_literal(tube), SQLERRM;
+                GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+                IF SQLSTATE = 'TU105' THEN -- as tube_private_bring_in_line says it later
+                    detail := format('Until it fits again, writes of %s ask for a backfill, which waits, and workers can''t read its rows.', tbl);
+                    hint := 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
+                END IF;
+                RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', tbl, tube, SQLERRM),
+                    DETAIL = coalesce(nullif(detail, ''), 'It stays as it was.'),
+                    HINT = coalesce(nullif(hint, ''), format('Once that is mended, its owner runs: SELECT %I.tube_sync();', ours));
             END;
         END LOOP;
     END LOOP;
