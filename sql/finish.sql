@@ -80,7 +80,7 @@ BEGIN
                 END IF;
                 RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', tbl, tube, SQLERRM),
                     DETAIL = coalesce(nullif(detail, ''), 'It stays as it was.'),
-                    HINT = coalesce(nullif(hint, ''), format('Once that is mended, its owner runs: SELECT %I.tube_sync();', ours));
+                    HINT = coalesce(nullif(hint, ''), format('Once that is fixed, its owner runs: SELECT %I.tube_sync();', ours));
             END;
         END LOOP;
     END LOOP;

@@ -114,7 +114,7 @@ END
 $$;
 
 -- tube_private_follow_key: asks for a backfill where a part of an attachment's key is to be the same as before, by its name or its
--- column, and what it was is not all there: another column has the name, the column another type, or its enum other labels.
+-- column, and not all of it is there: another column has the name, the column another type, or its enum other labels.
 -- Labels that have come change nothing.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_key(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$

@@ -271,7 +271,7 @@ def test_a_predicate_that_does_not_fit_any_more_is_said_with_its_remedy(postgres
             "",
             [
                 "DETAIL:  It stays as it was.",
-                "HINT:  Once that is mended, its owner runs: SELECT tube.tube_sync();",
+                "HINT:  Once that is fixed, its owner runs: SELECT tube.tube_sync();",
             ],
         ),
         (", DETAIL = 'long ago', HINT = 'Ask.'", ["DETAIL:  long ago", "HINT:  Ask."]),
