@@ -50,7 +50,10 @@ DECLARE
     before CONSTANT text := current_setting('pytube.install_before');
     tube text;
     tbl regclass;
-    att text;
+    att record;
+    there integer;
+    detail text;
+    hint text;
 BEGIN
     FOR tube IN EXECUTE
         format('SELECT r.tube FROM %I.tube_registry AS r WHERE r.kind = ''tube'' ORDER BY r.tube FOR NO KEY UPDATE', ours)
@@ -59,16 +62,25 @@ BEGIN
         FOR tbl IN EXECUTE
             format('SELECT a.tbl FROM %I.tube_attachment AS a WHERE a.tube = $1 ORDER BY a.position', ours) USING tube
         LOOP
-            EXECUTE format('SELECT a::text FROM %I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours) INTO att USING tube, tbl;
-            CONTINUE WHEN att IS NULL; -- it can't stay attached
             BEGIN
-                EXECUTE format('SELECT %1$I.tube_private_bring_in_line($1::%1$I.tube_attachment, false)', ours) USING att;
+                EXECUTE format('SELECT a AS now FROM %I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours)
+                    INTO att USING tube, tbl; -- not as a text, as whoever installs may have no right on the schema of the table
+                GET DIAGNOSTICS there = ROW_COUNT;
+                CONTINUE WHEN there = 0; -- it can't stay attached
+                EXECUTE format('SELECT %I.tube_private_bring_in_line($1, false)', ours) USING att.now;
             EXCEPTION WHEN OTHERS THEN
                 -- An owner's action, such as taking a name that pytube needs, must not affect other tables.
                 IF NOT (SQLSTATE LIKE 'TU%' OR SQLSTATE IN ('42710', '42723', '42P07')) THEN
                     RAISE;
                 END IF;
-                RAISE WARNING '% is not followed by tube %: %', tbl, quote_literal(tube), SQLERRM;
+                GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+                IF SQLSTATE = 'TU105' THEN -- as tube_private_bring_in_line says it later
+                    detail := format('Until it fits again, writes of %s ask for a backfill, which waits, and workers can''t read its rows.', tbl);
+                    hint := 'Give the tube another one: tube_ensure_exists, predicate => SQL.';
+                END IF;
+                RAISE WARNING USING MESSAGE = format('%s is not followed by tube %L: %s', tbl, tube, SQLERRM),
+                    DETAIL = coalesce(nullif(detail, ''), 'It stays as it was.'),
+                    HINT = coalesce(nullif(hint, ''), format('Once that is fixed, its owner runs: SELECT %I.tube_sync();', ours));
             END;
         END LOOP;
     END LOOP;

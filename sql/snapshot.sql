@@ -1435,7 +1435,7 @@ CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
 
 CREATE FUNCTION tube.tube_private_follow_key(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 5deb18f4bad7744b;
+    AS 74cf74efcf322d4f;
 
 CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
     LANGUAGE plpgsql
@@ -2046,7 +2046,7 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS ad75d0401604ef18;
+    AS 1d254a30506ccca2;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER

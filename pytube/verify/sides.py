@@ -147,12 +147,15 @@ class Source:
         return now
 
     async def without_row(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """The keys that no row of the tube has, or may not have: where that can't be found out, all."""
+        """The keys that no row of the tube has, and each of which that can't be found out, even alone."""
         groups = by_shard(keys)
         try:
             found = await self._rows.read(groups)
         except (EnrichDataError, EnrichTimeout):
-            return keys
+            if len(keys) == 1:
+                return keys
+            half = len(keys) // 2
+            return [*await self.without_row(keys[:half]), *await self.without_row(keys[half:])]
         return [
             (shard, key) for shard, ids in groups.items() for key in ids if key not in found[shard].bodies
         ]

@@ -113,15 +113,18 @@ BEGIN
 END
 $$;
 
--- tube_private_follow_key: asks for a backfill where an attachment is to have the same key as before, and what that was is not
--- all there: another column has the name, a column another type, or an enum other labels. Labels that have come change nothing.
+-- tube_private_follow_key: asks for a backfill where a part of an attachment's key is to be the same as before, by its name or its
+-- column, and not all of it is there: another column has the name, the column another type, or its enum other labels.
+-- Labels that have come change nothing.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_key(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND (now.keys, now.seen_key) <> (was.keys, was.seen_key);
     PERFORM tube_private_ask_backfill(now, format('its key %s has another column, type or label now', tube_private_key_label(now)))
-    WHERE now.tbl::oid = ANY (was.members) AND NOT now.seen_key @> was.seen_key AND (now.keys = was.keys
-        OR now.seen_attnums[:cardinality(now.keys)] = was.seen_attnums[:cardinality(was.keys)]);
+    WHERE now.tbl::oid = ANY (was.members) AND cardinality(now.keys) = cardinality(was.keys) AND EXISTS (
+        SELECT FROM unnest(was.seen_key) AS k (what), CAST(split_part(k.what, ' ', 1) AS integer) AS p (place)
+        WHERE k.what <> ALL (now.seen_key)
+            AND (now.keys[p.place] = was.keys[p.place] OR now.seen_attnums[p.place] = was.seen_attnums[p.place]));
 END
 $$;
 
@@ -339,7 +342,7 @@ BEGIN
                 WHERE tube_private_is_fresh(t.rel) AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel))
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
-            WHERE t.rel <> att.tbl AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting))
+            WHERE t.rel <> att.tbl AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting) AND t.rel::oid = ANY (rels))
                 AND t.statement !~ '^DROP ';
             -- Partitions with triggers since they were made, and never a row, can't have missed changes. Where
             -- the triggers can't be made, this is rolled back, too.

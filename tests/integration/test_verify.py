@@ -17,7 +17,16 @@ from pydantic import SecretStr
 import pytube
 from pytube import Worker, model
 from pytube.config import Config, parse
-from pytube.errors import ConfigError, SinkUnavailable, StatementFailed, UnknownTable, UnknownTube, UsageError
+from pytube.enrich import Enricher
+from pytube.errors import (
+    ConfigError,
+    EnrichTimeout,
+    SinkUnavailable,
+    StatementFailed,
+    UnknownTable,
+    UnknownTube,
+    UsageError,
+)
 from pytube.sinks import build_sink
 from pytube.sinks.postgres import PostgresSink
 from pytube.testing import batch
@@ -159,6 +168,23 @@ def test_what_differs(copy: Copy) -> None:
     assert report.examples == {"missing": [(0, 7)], "different": [(0, 9)], "extra": [(0, 1000)]}
     assert (report.missing, report.different, report.extra, report.touched) == (1, 1, 1, 0)
     assert copy.waiting() == []
+
+
+def test_what_differs_is_counted_once_where_rows_can_not_be_read_all_at_once(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spoil(copy)
+    read = Enricher.read
+
+    async def slow(self: Enricher, groups: Any) -> Any:
+        if sum(map(len, groups.values())) > 40:
+            raise EnrichTimeout("too many")
+        return await read(self, groups)
+
+    monkeypatch.setattr(Enricher, "read", slow)
+    report = asyncio.run(check(copy))
+    assert (report.compared, report.missing, report.extra, report.different) == (300, 1, 1, 1)
+    assert report.unsendable == 0
 
 
 def test_repair_touches_what_differs_and_nothing_else(copy: Copy) -> None:

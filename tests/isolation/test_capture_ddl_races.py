@@ -234,6 +234,30 @@ def test_a_table_is_attached_otherwise_while_its_partitions_come(tree: Conn, ses
     assert scalar(tree, SYNC) == 0
 
 
+def test_a_partition_comes_beside_a_busy_one_that_lacks_its_triggers(tree: Conn, session: NewSession) -> None:
+    """That one is for tube_sync: the DDL of the other neither waits for its writers, nor makes them wait."""
+    tree.execute(LATE)
+    for name in triggers(tree, "public.log_1"):
+        tree.execute(f'DROP TRIGGER "{name}" ON public.log_1'.encode())
+    writer, owner = session(), session()
+    writer.begin()
+    writer.run("INSERT INTO public.log_1 VALUES (1, 1)")
+    tree.execute(SYNC)
+    assert triggers(tree, "public.log_1") == [], "it could not be had"
+    owner.begin()
+    owner.run(ATTACH)
+    assert len(triggers(owner.conn, "public.late")) == 4
+    owner.rollback()
+    writer.commit()
+    owner.begin()
+    owner.run(ATTACH)
+    tree.execute("SET lock_timeout = '5s'")
+    tree.execute("INSERT INTO public.log_1 VALUES (2, 1)")
+    owner.commit()
+    assert scalar(tree, SYNC) == 1
+    assert len(triggers(tree, "public.log_1")) == 4
+
+
 def test_a_detached_partition_blocks_nobody_while_a_sweep_is_asked_for(
     tree: Conn, session: NewSession, connect: Connect
 ) -> None:

@@ -391,6 +391,25 @@ def test_partitions_of_an_owner_without_any_right_of_ours(any_dsn: str) -> None:
         assert scalar(worker, "SELECT tube.tube_sync()") == 0
 
 
+def test_a_partition_comes_beside_one_of_another_role_that_lacks_its_triggers(any_dsn: str) -> None:
+    """Whoever makes the new one has no right to mend the other."""
+    with owner_of_a_tree(any_dsn) as (db, shopper, worker):
+        shopper.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
+        shopper.execute("INSERT INTO log VALUES (1, 1)")
+        db.execute("ALTER TABLE shop.log_1 OWNER TO worker")
+        for name in triggers(db, "shop.log_1"):
+            db.execute(f'DROP TRIGGER "{name}" ON shop.log_1'.encode())
+        worker.execute("SELECT tube.tube_sync()")
+        said: list[str] = []
+        shopper.add_notice_handler(lambda notice: said.append(f"{notice.message_primary}"))
+        shopper.execute("CREATE TABLE log_2 PARTITION OF log FOR VALUES IN (2)")
+        assert said == []
+        assert len(triggers(db, "shop.log_2")) == 4
+        db.execute("SELECT tube_sync()")
+        assert len(triggers(db, "shop.log_1")) == 4
+        assert asked(db) == ["backfill_schedule"]
+
+
 def test_a_function_that_is_not_the_owners_is_put_on_no_partition(any_dsn: str) -> None:
     with owner_of_a_tree(any_dsn) as (db, shopper, _):
         db.execute("UPDATE pg_proc SET proowner = 'worker'::regrole WHERE proname LIKE '%log\\_capture%'")

@@ -252,6 +252,52 @@ def test_generated_functions_are_brought_up_to_date(postgres: Postgres, dsn: str
         assert take(conn) == take(conn, "other") == [("I", 0, 2)]
 
 
+def test_a_predicate_that_does_not_fit_any_more_is_said_with_its_remedy(postgres: Postgres, dsn: str) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        make_tube(conn, predicate="value <> ''")
+        conn.execute(f"ALTER TABLE {TABLE} RENAME value TO content")
+    told = "\n".join(said(postgres, dsn, "-f", str(INSTALL_SQL)))
+    assert "WARNING:  public.item is not followed by tube 'es-live': " in told
+    assert "value" in told.splitlines()[0]
+    assert "DETAIL:  Until it fits again, writes of public.item ask for a backfill, which waits, and " in told
+    assert "HINT:  Give the tube another one: tube_ensure_exists, predicate => SQL." in told
+
+
+@pytest.mark.parametrize(
+    ("using", "rest"),
+    [
+        (
+            "",
+            [
+                "DETAIL:  It stays as it was.",
+                "HINT:  Once that is fixed, its owner runs: SELECT tube.tube_sync();",
+            ],
+        ),
+        (", DETAIL = 'long ago', HINT = 'Ask.'", ["DETAIL:  long ago", "HINT:  Ask."]),
+    ],
+)
+def test_a_table_that_can_not_be_followed_keeps_nothing_else_from_being_installed(
+    postgres: Postgres, dsn: str, using: str, rest: list[str]
+) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        conn.execute(
+            "CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN"
+            " IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands()"
+            "   WHERE object_identity LIKE '%public.item') THEN"
+            f" RAISE EXCEPTION USING ERRCODE = 'duplicate_object', MESSAGE = 'it was taken'{using};"
+            " END IF; END$$;"
+            "CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('CREATE TRIGGER')"
+            " EXECUTE FUNCTION public.refuse();"
+            f'DROP TRIGGER "{triggers(conn)[0]}" ON {TABLE}'
+        )
+    told = said(postgres, dsn, "-f", str(INSTALL_SQL))
+    assert told[0].endswith(f"WARNING:  {TABLE} is not followed by tube 'es-live': it was taken")
+    assert told[1:3] == rest
+    assert told[-2].startswith("installed: version ")
+
+
 def test_uninstall_leaves_nothing(any_server: TestServer, any_bare_dsn: str) -> None:
     with psycopg.connect(any_bare_dsn, autocommit=True) as conn:
         conn.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, value text, deleted boolean)")

@@ -469,41 +469,44 @@ SWAPPED = [
     "ALTER TYPE mood RENAME VALUE 'bad' TO 'ok'",
     "ALTER TYPE mood RENAME VALUE 'x' TO 'bad'",
 ]
+OTHER_NAME = ["ALTER TABLE made RENAME a TO b", "ALTER TABLE made DROP m"]
 
 
 @pytest.mark.parametrize(
-    ("ddl", "key", "column"),
+    ("ddl", "key", "columns"),
     [
-        ([RETYPED], '["1", "ok"]', "m"),
-        (["ALTER TABLE made ALTER m TYPE text"], '[1, "ok"]', "m"),
+        ([RETYPED], '["1", "ok"]', "a, m"),
+        (["ALTER TABLE made ALTER m TYPE text"], '[1, "ok"]', "a, m"),
         (
             [
                 "CREATE TYPE public.state AS ENUM ('ok', 'bad')",
                 "ALTER TABLE made ALTER m TYPE public.state USING m::text::public.state",
             ],
             '[1, "ok"]',
-            "m",
+            "a, m",
         ),
-        ([RELABELED], '[1, "good"]', "m"),
-        ([RELABELED, "ALTER TYPE mood ADD VALUE 'so so' BEFORE 'bad'"], '[1, "good"]', "m"),
-        ([RELABELED, "ALTER TYPE mood ADD VALUE 'ok'"], '[1, "good"]', "m"),
-        (SWAPPED, '[1, "bad"]', "m"),
-        ([RELABELED, "ALTER TABLE made RENAME m TO l"], '[1, "good"]', "l"),
+        ([RELABELED], '[1, "good"]', "a, m"),
+        ([RELABELED, "ALTER TYPE mood ADD VALUE 'so so' BEFORE 'bad'"], '[1, "good"]', "a, m"),
+        ([RELABELED, "ALTER TYPE mood ADD VALUE 'ok'"], '[1, "good"]', "a, m"),
+        (SWAPPED, '[1, "bad"]', "a, m"),
+        ([RELABELED, "ALTER TABLE made RENAME m TO l"], '[1, "good"]', "a, l"),
+        ([*OTHER_NAME, "ALTER TABLE made ADD m int NOT NULL DEFAULT 5"], "[1, 5]", "b, m"),
+        ([*OTHER_NAME, "ALTER TABLE made ADD m mood NOT NULL DEFAULT 'bad'"], '[1, "bad"]', "b, m"),
     ],
 )
 @pytest.mark.parametrize("by", ["tube_sync()", "attach"])
 def test_a_key_whose_texts_are_others_asks_for_a_backfill(
-    labeled: Conn, ddl: list[str], key: str, column: str, by: str
+    labeled: Conn, ddl: list[str], key: str, columns: str, by: str
 ) -> None:
     version = scalar(labeled, "SELECT version FROM tube_registry")
     for statement in ddl:
         labeled.execute(statement.encode())
     said.clear()
     if by == "attach":
-        attach(labeled, "public.made", ["a", column], shard=1)
+        attach(labeled, "public.made", columns.split(", "), shard=1)
     labeled.execute("SELECT tube_sync()")
     assert "backfill_schedule" in asked(labeled)
-    assert any(f"its key (a, {column}) has another column, type or label now" in text for text in said)
+    assert any(f"its key ({columns}) has another column, type or label now" in text for text in said)
     assert scalar(labeled, "SELECT version FROM tube_registry") > version
     take(labeled)
     labeled.execute("SELECT tube_sync()")

@@ -183,6 +183,29 @@ def test_the_installing_role_attaches_for_others_it_has_the_rights_of(any_bare_d
         uninstall(own, force=True)
 
 
+def test_it_is_upgraded_by_a_role_without_any_right_on_an_attached_table(
+    any_server: TestServer, any_bare_dsn: str
+) -> None:
+    """Not even on the schema of the table, which somebody else attached."""
+    name = database_name(any_bare_dsn)
+    app, keeper, ours = f"app_{name}", f"keeper_{name}", f"ours_{name}"
+    own = as_role(any_bare_dsn, app)
+    with roles(any_bare_dsn, f"{app} CREATEROLE", keeper, ours=ours) as admin:
+        admin.execute(f"GRANT CREATE ON DATABASE {name} TO {app}".encode())
+        admin.execute(f"CREATE SCHEMA shop AUTHORIZATION {keeper}".encode())
+        install(own, roles=ours)
+        with open_session(any_bare_dsn) as conn:
+            make_tube(conn)
+            conn.execute("CREATE TABLE shop.goods (id int PRIMARY KEY)")
+            conn.execute(f"ALTER TABLE shop.goods OWNER TO {keeper}".encode())
+            attach(conn, "shop.goods")
+            psql_file(any_server.postgres, own, INSTALL_SQL)
+            install(own)
+            conn.execute("INSERT INTO shop.goods VALUES (1)")
+            assert take(conn) == [("I", 0, 1)]
+        uninstall(own, force=True)
+
+
 def test_what_somebody_else_owns_changes_hands(any_server: TestServer, any_dsn: str) -> None:
     """As after a restore without owners: everything belongs to whoever restored it."""
     with psycopg.connect(any_dsn, autocommit=True, options="-c search_path=tube,public") as conn:
