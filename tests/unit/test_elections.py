@@ -159,7 +159,7 @@ async def test_a_claim_that_is_withdrawn_on_its_way_begins_nothing(monkeypatch: 
     elections = Scene(monkeypatch, configured(None)).elections
     first, second = FakeClaim("t"), FakeClaim("u")
     first.revoke()  # by the thread that polls, say
-    assert not first.is_handed_over
+    assert first.over_at is None
     for claim in (first, second):
         elections.claims.put_nowait(claim)
     assert first.is_handed_over
