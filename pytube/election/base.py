@@ -137,7 +137,7 @@ class Claim(ABC):
 class Claims(asyncio.Queue[Claim]):
     """Claims on their way to the worker.
 
-    One that is withdrawn here is over at once, as no term has begun with it: another worker must not wait
+    A claim that is withdrawn here is over at once, as no term has begun with it: another worker must not wait
     until it is this claim's turn. Threads may withdraw it meanwhile, so who takes one looks afterwards.
     """
 
