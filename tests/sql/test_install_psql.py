@@ -298,6 +298,18 @@ def test_a_table_that_can_not_be_followed_keeps_nothing_else_from_being_installe
     assert told[-2].startswith("installed: version ")
 
 
+def test_a_table_that_can_not_stay_attached_keeps_nothing_from_being_installed(
+    postgres: Postgres, dsn: str
+) -> None:
+    with open_session(dsn) as conn:
+        set_up(conn)
+        conn.execute(f"ALTER TABLE {TABLE} DROP id CASCADE")
+        told = said(postgres, dsn, "-f", str(INSTALL_SQL))
+        assert f"WARNING:  {TABLE} is detached from tube 'es-live': its key id was dropped" in told[0]
+        assert not any("is not followed" in line for line in told), told
+        assert scalar(conn, "SELECT tbl FROM tube_list()") is None
+
+
 def test_uninstall_leaves_nothing(any_server: TestServer, any_bare_dsn: str) -> None:
     with psycopg.connect(any_bare_dsn, autocommit=True) as conn:
         conn.execute("CREATE TABLE public.item (id bigint PRIMARY KEY, value text, deleted boolean)")
