@@ -76,8 +76,14 @@ class Chromium:
         wait_until(lambda: self.evaluate(ready) not in (False, "about:blank"), what=address)
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression of JavaScript on the page. Its policy does not concern us."""
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """The value of an expression of JavaScript on the page; None while it leads to another page.
+
+        Its policy does not concern us.
+        """
+        answer = self._ask("Runtime.evaluate", expression=expression, returnByValue=True)
+        if answer.get("error", {}).get("message") == "Inspected target navigated or closed":
+            return None
+        found = _result(answer)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
@@ -87,6 +93,9 @@ class Chromium:
         path.write_bytes(base64.b64decode(data))
 
     def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        return _result(self._ask(method, **parameters))
+
+    def _ask(self, method: str, **parameters: Any) -> dict[str, Any]:
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session is not None:
@@ -95,9 +104,7 @@ class Chromium:
         while True:
             answer = self._next()
             if answer.get("id") == self._number:
-                assert "error" not in answer, (method, answer)
-                result: dict[str, Any] = answer["result"]
-                return result
+                return answer
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
@@ -107,3 +114,9 @@ class Chromium:
         message, _, self._buffer = self._buffer.partition(b"\0")
         decoded: dict[str, Any] = json.loads(message)
         return decoded
+
+
+def _result(answer: dict[str, Any]) -> dict[str, Any]:
+    assert "error" not in answer, answer
+    result: dict[str, Any] = answer["result"]
+    return result
