@@ -153,9 +153,9 @@ class Ground:
         topic = self.topics.make()
         fill(self.admin, f"tube.{outbox}", topic, size, KEYS)
         self.admin.execute("CHECKPOINT")
-        most = 0.0
         with delivering(self.folder, self.dsn, self.topics.bootstrap, {outbox: ""}, outbox) as worker:
             wait_for(lambda: self.topics.count(topic) > 0, f"a record of {outbox}")
+            most = worker.memory  # all may be there by now
             until = time.monotonic() + BACKLOG_SECONDS
             while time.monotonic() < until and self.topics.count(topic) < size:
                 most = max(most, worker.memory)
