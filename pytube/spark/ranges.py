@@ -381,7 +381,7 @@ def _state(connection: psycopg.Connection, tube: str, number: int) -> tuple[str,
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """Any error of Postgres becomes one of ours, so that `pytube` prints it without a traceback."""
+    """Translates errors of Postgres, so that `pytube` prints them without a traceback."""
     try:
         yield
     except psycopg.Error as error:

@@ -38,7 +38,7 @@ _SETTINGS: Final = {
 
 
 def local(cores: str = "*", settings: Mapping[str, str] | None = None, name: str = "pytube") -> SparkSession:
-    """The session of this process; starts one if there is none. `settings` are in place of ours.
+    """The session of this process; starts one if there is none. `settings` override `_SETTINGS`.
 
     `cores` are as in `local[…]`. Raises as `prepare`.
     """

@@ -102,7 +102,7 @@ LANGUAGE sql AS $$
 $$;
 
 -- tube_private_set_predicate: gives a tube its predicate, once the owners of all its tables have agreed, as tube_private_store
--- has seen. So whoever may call this can't set one for tables of others.
+-- has seen: a caller can't set one for the tables of another owner.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_set_predicate(tube text, predicate text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 #variable_conflict use_variable

@@ -392,7 +392,7 @@ def test_partitions_of_an_owner_without_any_right_of_ours(any_dsn: str) -> None:
 
 
 def test_a_partition_comes_beside_one_of_another_role_that_lacks_its_triggers(any_dsn: str) -> None:
-    """Whoever makes the new one has no right to mend the other."""
+    """The role that makes the new one has no right to repair the other."""
     with owner_of_a_tree(any_dsn) as (db, shopper, worker):
         shopper.execute("CREATE TABLE log_1 PARTITION OF log FOR VALUES IN (1)")
         shopper.execute("INSERT INTO log VALUES (1, 1)")

@@ -105,7 +105,7 @@ def test_what_waits_is_kept_and_capture_goes_on(upgrade: Upgrade) -> None:
 
 
 def test_what_was_not_captured_before_is_still_to_be_resent(postgres: Postgres, dsn: str, conn: Conn) -> None:
-    """A table has a new owner, who has not agreed yet, so there is no function of theirs."""
+    """The new owner of a table has not agreed yet, so the table has no function of that owner."""
     set_up(conn)
     with roles(dsn, "an_heir") as admin:
         admin.execute(f"ALTER TABLE {TABLE} OWNER TO an_heir".encode())
