@@ -286,7 +286,7 @@ class Writer:
         self._isolation = isolation
         self._do(f"BEGIN ISOLATION LEVEL {self._isolation}")
         if self._isolation == "REPEATABLE READ":
-            self.session.execute("SELECT count(*) FROM shop.orders")  # now it has its snapshot
+            self.session.execute("SELECT 1")  # now it has its snapshot, and waits for no lock of another's
 
     def end(self, how: str) -> None:
         """COMMIT, ROLLBACK, or PREPARE TRANSACTION, if one is open."""
