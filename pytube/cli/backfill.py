@@ -302,7 +302,9 @@ async def _work(
             except BackfillBusy as error:
                 tell(str(error), {"message": str(error)})
         if wait and not await session.value(_LEAD, {"tube": tube}):
-            click.echo(f"no worker leads tube {tube}, so nothing is delivered until one starts", err=True)
+            click.echo(
+                f"no worker leads tube {tube}, so nothing is delivered: pytube status says why", err=True
+            )
         by_companion = False
         for job in jobs if wait else ():
             done = await BackfillRun(session, job.number, limits, display).wait_until_delivered()

@@ -308,8 +308,7 @@ class PostgresSink:
 
     async def _send(self, connection: psycopg.AsyncConnection, batch: Batch) -> list[Result]:
         try:
-            tables = await self._known(connection)
-            results = await _results(connection, tables, batch)
+            tables, results = await self._answers(connection, batch)
         except ConfigError as error:  # the table was changed since it was opened
             raise _unavailable(error) from error
         except psycopg.Error as error:
@@ -321,6 +320,18 @@ class PostgresSink:
             raise _unavailable(describe(error)) from error
         await self._clean(connection, tables)
         return results
+
+    async def _answers(
+        self, connection: psycopg.AsyncConnection, batch: Batch
+    ) -> tuple[Tables, list[Result]]:
+        """Write the batch; again, where it was refused and a column has got another type by now."""
+        tables = await self._known(connection)
+        results = await _results(connection, tables, batch)
+        if any(isinstance(result, Reject) for result in results):
+            self._tables = await self._look(connection)
+            if self._tables.write != tables.write:  # its text names the types
+                return self._tables, await _results(connection, self._tables, batch)
+        return tables, results
 
     async def _look(self, connection: psycopg.AsyncConnection) -> Tables:
         return Tables(self._options, *await look(connection, self._options))

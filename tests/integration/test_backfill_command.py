@@ -174,6 +174,6 @@ def test_a_deadlock_that_never_ends_is_reported(items: Connection, deadlocks: Ca
 def test_a_wait_says_that_no_worker_leads(dsn: str) -> None:
     """It waits for the first that comes, for as long as that takes."""
     with cli.start("backfill", "start", "items", "--wait", config=None, PYTUBE_DSN=dsn) as process:
-        said = "no worker leads tube items, so nothing is delivered until one starts\n"
+        said = "no worker leads tube items, so nothing is delivered: pytube status says why\n"
         assert said in iter(process.stderr.readline, "")
         process.kill()
