@@ -250,9 +250,7 @@ def _resolving(section: Section, server: Server, dsn: str, config: Config) -> No
     readings = server.readings(dsn)
     ids = list(range(2, 2 + CHANGED))
     with asyncio.Runner() as runner, connect(dsn) as hand:
-        sink = RelationsSink.from_options(
-            config.tube("orders_relations").sink.options | {"most_waiting": 10**9}
-        )
+        sink = RelationsSink.of_one(config.tube("orders_relations").sink.options | {"most_waiting": 10**9})
         runner.run(sink.open())
         cases = {
             "sink": lambda: _send(runner, sink, shard, ids),

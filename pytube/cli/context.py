@@ -6,7 +6,8 @@ import functools
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -22,7 +23,7 @@ from pytube.clock import length_of
 from pytube.config import Config
 from pytube.db.connect import database_of
 from pytube.db.database import DEFAULT_SCHEMA, Database
-from pytube.errors import ConfigError, UsageError
+from pytube.errors import ConfigError, PytubeError, UsageError
 
 _Command = Callable[..., Any]
 _Decorator = Callable[[_Command], _Command]
@@ -108,17 +109,34 @@ def database_options(
             note_asked(databases)
             if several:
                 return command(*arguments, databases=databases, **options)
-            if len(databases) > 1:
-                names = ", ".join(str(database.host) for database in databases)
-                raise UsageError(f"which host? The configuration has several: give --host, one of {names}")
+            database = only_one(databases)
             if opens is None:
-                return command(*arguments, database=databases[0], **options)
-            with databases[0].connect() as connection:
-                return command(opens(connection, databases[0].schema), *arguments, **options)
+                return command(*arguments, database=database, **options)
+            with database.connect() as connection:
+                return command(opens(connection, database.schema), *arguments, **options)
 
         return json_option(wrapper) if has_json else wrapper
 
     return decorate
+
+
+def only_one(databases: Sequence[Database]) -> Database:
+    """The only one of them; `UsageError` if there are several."""
+    if len(databases) > 1:
+        names = ", ".join(str(database.host) for database in databases)
+        raise UsageError(f"which host? The configuration has several: give --host, one of {names}")
+    return databases[0]
+
+
+@contextmanager
+def naming_host(host: str | None, before: str = "", behind: str = "") -> Iterator[None]:
+    """Errors begin with the name of the host, if it has one; `before` and `behind` are what else is said."""
+    try:
+        yield
+    except PytubeError as error:
+        if host is None:
+            raise
+        raise type(error)(f"{before}host {host}: {error}{behind}") from error
 
 
 def current_settings() -> Settings:

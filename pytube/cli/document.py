@@ -6,8 +6,10 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ from pytube.cli.context import (
     flag,
     key_argument,
     lock_option,
+    naming_host,
+    only_one,
     refuse_json,
     unresolved_of,
     yes_option,
@@ -32,10 +36,11 @@ from pytube.db.database import Database
 from pytube.declarations.apply import Applied, Declarations
 from pytube.declarations.model import Action, DeclaredTube, Kind, Plan, State, Step
 from pytube.declarations.script import script
-from pytube.declarations.survey import compiled, survey
+from pytube.declarations.survey import compiled, refuse_unlike, survey
 from pytube.declarations.tubes import shards_of
 from pytube.documents.model import Document, Link
-from pytube.errors import ConfigError, UsageError
+from pytube.errors import ConfigError, PytubeError, UsageError
+from pytube.health.fleet import place
 from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
 
@@ -45,26 +50,49 @@ _NOTHING = "the file declares no documents, tubes or outboxes, and none was appl
 
 @click.command()
 @_NAMES
-@database_options(configured=True)
-def plan(database: Database, names: tuple[str, ...]) -> None:
+@database_options(configured=True, several=True)
+def plan(databases: Sequence[Database], names: tuple[str, ...]) -> None:
     """Show what apply would change, without changing anything."""
-    config = unresolved_of(database)
-    with database.connect() as connection:
-        found = survey(config, connection, database.schema, names)
+    plans: dict[str | None, Sequence[Plan]] = {}
+    down: list[PytubeError] = []
+    for database in databases:
+        try:
+            with naming_host(database.host), database.connect() as connection:
+                plans[database.host] = survey(unresolved_of(database), connection, database.schema, names)
+        except PytubeError as error:
+            down.append(error)
+    found = refuse_unlike(plans)
+    if not found:
+        raise down[0]
     if wants_json():
         print_json(
             {
                 f"{kind}{'es' if kind is Kind.OUTBOX else 's'}": [
-                    one.as_json() for one in found if one.kind is kind
+                    {**_named(host), **one.as_json()}
+                    for host, plans in found.items()
+                    for one in plans
+                    if one.kind is kind
                 ]
                 for kind in Kind
             }
         )
     else:
-        click.echo("\n".join(shown(found)))
-    if refused := [one for one in found if one.problem is not None]:
+        click.echo("\n\n".join("\n".join([*_heading(host), *shown(plans)]) for host, plans in found.items()))
+    if down:
+        raise down[0]
+    if refused := [one for plans in found.values() for one in plans if one.problem is not None]:
         what = "document" if all(one.kind is Kind.DOCUMENT for one in refused) else "section"
         raise ConfigError(f"{say_count(len(refused), what)} can't be applied: see above")
+
+
+def _named(host: str | None) -> dict[str, str]:
+    """For programs: the host, if it has a name."""
+    return {} if host is None else {"host": host}
+
+
+def _heading(host: str | None) -> list[str]:
+    """The same for people."""
+    return [] if host is None else [f"host {host}"]
 
 
 @click.command()
@@ -86,9 +114,9 @@ def plan(database: Database, names: tuple[str, ...]) -> None:
     "is_printed",
     help="Print the steps, a script for psql, and run nothing; needs only the rights of plan.",
 )
-@database_options(configured=True)
+@database_options(configured=True, several=True)
 def apply(
-    database: Database,
+    databases: Sequence[Database],
     names: tuple[str, ...],
     yes: bool,
     prune: bool,
@@ -102,44 +130,112 @@ def apply(
 
     Asks before it detaches or drops anything. If it is interrupted, run it again: it continues where it
     stopped. With --wait, exits with 1 after the timeout, or if no worker serves a tube for half a minute.
+    Of several hosts, each is changed after the other, and none if one of them can't be.
     """
     if is_printed:
         refuse_json()
+        only_one(databases)
     if is_printed and waits:
         raise click.UsageError("--print runs nothing, so there is nothing to --wait for")
-    config, progress = unresolved_of(database), _Applying()
-    with database.connect() as connection:
-        found = survey(config, connection, database.schema, names)
-        if refused := [one.problem for one in found if one.problem is not None]:
-            raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
-        plans = [one for one in found if prune or one.state is not State.GONE]
-        declarations = Declarations(connection, database.schema)
-        left = [one for one in found if one not in plans]
+    progress = _Applying()
+    with ExitStack() as stack:
+        hosts = _hosts(databases, names, stack, prune=prune)
         if is_printed:
-            click.echo("\n".join(script(declarations, plans, backfill=backfill, left=left)))
+            click.echo("\n".join(script(hosts[0].at, hosts[0].plans, backfill=backfill, left=hosts[0].left)))
             return
-        declarations.check(plans, limit=lock_timeout)
-        if losses := [step.text for one in plans for step in one.losses]:
-            confirm(f"{'; '.join(losses)}: continue?", yes=yes)
-        for one in plans:
-            done = declarations.apply(one, backfill=backfill, limit=lock_timeout, told=progress.step)
-            progress.done(one, _result(one, done, asked=backfill), done.backfills)
-        for one in left:
-            progress.done(one, f"{one.name}: {one.notes[0]}", ())
+        _check(hosts, limit=lock_timeout, yes=yes)
+        finished: list[str] = []
+        for host in hosts:
+            behind = f"; finished: {', '.join(finished) or 'no other host'}; run it again"
+            with naming_host(host.name, behind=behind):
+                progress.begin(host.name)
+                for one in host.plans:
+                    done = host.at.apply(one, backfill=backfill, limit=lock_timeout, told=progress.step)
+                    progress.done(one, _result(one, done, asked=backfill), done.backfills)
+                for one in host.left:
+                    progress.done(one, f"{one.name}: {one.notes[0]}", ())
+            finished.append(str(host.name))
     progress.end()
     if waits:
-        tubes = [one.name for one in plans if one.target is not None and one.kind is not Kind.OUTBOX]
-        again = shlex.join(["pytube", "apply", *names, "--wait"])
-        await_backfills(database, tubes, again, timeout=timeout)
+        _await(databases, hosts, names, timeout)
+
+
+def _await(
+    databases: Sequence[Database], hosts: Sequence[_Host], names: Sequence[str], timeout: float
+) -> None:
+    """Wait for the backfills of all hosts."""
+    ends, left = time.monotonic() + timeout, timeout
+    only = ["--host", str(hosts[0].name)] if len(hosts) == 1 and hosts[0].name is not None else []
+    again = shlex.join(["pytube", "apply", *names, *only, "--wait"])
+    for database, host in zip(databases, hosts, strict=True):
+        with naming_host(host.name):
+            await_backfills(database, host.tubes, again, timeout=left)
+        left = max(0.0, ends - time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """The plans of one host."""
+
+    name: str | None
+    at: Declarations
+    plans: Sequence[Plan]
+    left: Sequence[Plan]
+    """Of what the file no longer declares, and is kept."""
+
+    @property
+    def tubes(self) -> Sequence[str]:
+        return [one.name for one in self.plans if one.target is not None and one.kind is not Kind.OUTBOX]
+
+
+def _hosts(
+    databases: Sequence[Database], names: Collection[str], stack: ExitStack, *, prune: bool
+) -> list[_Host]:
+    """The plans of all hosts, with sessions that `stack` ends; raises if something can't be applied."""
+    connections, plans = {}, {}
+    for one in databases:
+        more = "; --host applies to one host alone" if len(databases) > 1 else ""
+        with naming_host(one.host, "nothing was changed: ", more):
+            connections[one.host] = connection = stack.enter_context(one.connect())
+            plans[one.host] = survey(unresolved_of(one), connection, one.schema, names)
+    found = refuse_unlike(plans)
+    if refused := [f"{place(host)}{one.problem}" for host in found for one in found[host] if one.problem]:
+        raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
+    return [
+        _Host(
+            one.host,
+            Declarations(connections[one.host], one.schema),
+            [plan for plan in found[one.host] if prune or plan.state is not State.GONE],
+            [plan for plan in found[one.host] if not prune and plan.state is State.GONE],
+        )
+        for one in databases
+    ]
+
+
+def _check(hosts: Sequence[_Host], *, limit: float, yes: bool) -> None:
+    """Refuse plans that can't be finished on one of them, and ask."""
+    for host in hosts:
+        with naming_host(host.name):
+            host.at.check(host.plans, limit=limit)
+    losses = [f"{place(host.name)}{step.text}" for host in hosts for one in host.plans for step in one.losses]
+    if losses:
+        confirm(f"{'; '.join(losses)}: continue?", yes=yes)
 
 
 class _Applying:
     """Prints steps and results as they come, or all of them as JSON at the end."""
 
     def __init__(self) -> None:
-
+        self._host: str | None = None
         self._results: list[dict[str, object]] = []
         self._steps: list[dict[str, object]] = []
+
+    def begin(self, host: str | None) -> None:
+        """From now on, everything is of this host."""
+        self._host = host
+        if not wants_json():
+            for line in _heading(host):
+                click.echo(line)
 
     def step(self, step: Step) -> None:
         """Print a step that was taken."""
@@ -150,7 +246,13 @@ class _Applying:
     def done(self, one: Plan, text: str, backfills: Sequence[int]) -> None:
         """Print the result for one section of the file."""
         self._results.append(
-            {one.kind.value: one.name, "steps": self._steps, "backfills": list(backfills), "result": text}
+            {
+                **_named(self._host),
+                one.kind.value: one.name,
+                "steps": self._steps,
+                "backfills": list(backfills),
+                "result": text,
+            }
         )
         self._steps = []
         if not wants_json():

@@ -6,15 +6,24 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from pytube.config.documents import DocumentSection
 from pytube.config.names import leader_name
-from pytube.config.section import MOST_PARTITIONS, OR_OFF, DeclaringSection, Section, Table, key_path
-from pytube.config.tubes import TubeConfig
+from pytube.config.section import (
+    HOST_SHARDS,
+    MOST_PARTITIONS,
+    OR_OFF,
+    DeclaringSection,
+    Section,
+    Table,
+    key_path,
+)
+from pytube.config.tubes import TubeConfig, attachments
 from pytube.errors import ConfigError
 
 
@@ -298,6 +307,14 @@ def _section(kind: str, sections: Mapping[str, _Section], name: str) -> _Section
     )
 
 
+@dataclass(frozen=True)
+class _OfHosts:
+    """What a configuration has besides the file, where that names several hosts."""
+
+    first_shard: int | None = None
+    compiled: Mapping[str, Mapping[str, TubeConfig]] = field(default_factory=dict)
+
+
 class Config(Section):
     """The whole file."""
 
@@ -308,6 +325,30 @@ class Config(Section):
     outboxes: dict[str, OutboxConfig] = Field(default_factory=dict, alias="outbox")
     documents: dict[str, DocumentSection] = Field(default_factory=dict, alias="document")
     """Each says what the tube of its name sends."""
+
+    _of_hosts: _OfHosts = PrivateAttr(default_factory=_OfHosts)
+
+    @property
+    def first_shard(self) -> int | None:
+        """Of one of several hosts: where the shards of its declared tables begin. None: there is one host."""
+        return self._of_hosts.first_shard
+
+    @property
+    def compiled(self) -> Mapping[str, Mapping[str, TubeConfig]]:
+        """Of several hosts, by name: the tubes that its documents are made of; no file has them."""
+        return self._of_hosts.compiled
+
+    def with_tubes(
+        self, tubes: Mapping[str, TubeConfig], compiled: Mapping[str, Mapping[str, TubeConfig]]
+    ) -> Self:
+        """The configuration with these tubes, and the compiled ones of its hosts."""
+        documents = {name: section for name, section in self.documents.items() if name in tubes}
+        return self._copied({"tubes": tubes, "documents": documents}, _OfHosts(compiled=compiled))
+
+    def _copied(self, update: Mapping[str, Any], of_hosts: _OfHosts) -> Self:
+        found = self.model_copy(update=update)
+        found._of_hosts = of_hosts  # noqa: SLF001 # of the same class
+        return found
 
     @property
     def election_kind(self) -> Literal["neli", "lease"]:
@@ -339,12 +380,26 @@ class Config(Section):
             raise ConfigError(f"there is no host {name!r} in the configuration (known: {known})")
         own = {key: value for key, value in hosts[name] if value is not None}
         installation = f"{self.worker.installation}@{name}"
-        return self.model_copy(
-            update={
+        return self._copied(
+            {
                 "postgres": self.postgres.model_copy(update={**own, "hosts": {}}),
                 "worker": self.worker.model_copy(update={"installation": installation}),
-            }
+                **self._documents_of(name),
+            },
+            _OfHosts(list(hosts).index(name) * HOST_SHARDS),
         )
+
+    def _documents_of(self, host: str) -> dict[str, Any]:
+        """The compiled documents of a host, with their tubes; nothing, if none were compiled."""
+        if not self.compiled:
+            return {}
+        anywhere = {*self.documents}.union(*self.compiled.values())
+        tubes = {name: tube for name, tube in self.tubes.items() if name not in anywhere}
+        tubes |= self.compiled.get(host, {})
+        return {
+            "tubes": tubes,
+            "documents": {name: one for name, one in self.documents.items() if name in tubes},
+        }
 
     def tube(self, name: str) -> TubeConfig:
         """The section of one tube; `ConfigError` that lists the known ones when there is none."""
@@ -394,12 +449,10 @@ class Config(Section):
                     f"key {key_path(('tube', name))}: topic and group of a tube can't be set while there are "
                     "several hosts, each of which needs its own; take them out"
                 )
-            if len(self.postgres.hosts) > 1 and tube.tables:
-                raise ConfigError(
-                    f"key {key_path(('tube', name, 'tables'))}: tables can't be declared while there are "
-                    "several hosts, as they would have the same shards on each; take it out, and run `pytube "
-                    f"tube attach {name} TABLE --host HOST --shard NUMBER` for each host"
-                )
+            if self.postgres.hosts:
+                for table in attachments(tube.tables):
+                    key = key_path(("tube", name, "tables", str(table.table)))
+                    self._check_shards(f"key {key}", table.end)
             timeout, key = tube.sink.request_timeout, key_path(("tube", name, "sink", "request_timeout"))
             self._check_timeout(f"key {key}: {timeout:g} s and", timeout, "request is")
         self._check_outboxes()
@@ -426,11 +479,15 @@ class Config(Section):
                     "says all that the database has of the tube; take it out, and say partitions there"
                 )
             if self.postgres.hosts:
-                raise ConfigError(
-                    f"key {section}: documents can't be declared while there are several hosts; give each "
-                    "host a file with its dsn, a worker, and an index, or write a query in "
-                    f"[{key_path(('tube', name, 'enrich'))}] and attach the tables on each host"
-                )
+                self._check_shards(f"key {section}", self.documents[name].shards)
+
+    def _check_shards(self, key: str, end: int) -> None:
+        """Refuse shards, up to `end`, that the next host has."""
+        if end > HOST_SHARDS:
+            raise ConfigError(
+                f"{key}: with several hosts, each has {HOST_SHARDS} shards, and these end at {end}; give it "
+                "fewer, or lower ones"
+            )
 
     def _check_outboxes(self) -> None:
         for name, outbox in self.outboxes.items():

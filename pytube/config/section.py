@@ -125,6 +125,8 @@ Table = Annotated[str, BeforeValidator(_checked_table)]
 """A table as `schema.table`."""
 MOST_PARTITIONS = 1024
 MOST_SHARD = 2**31 - 1
+HOST_SHARDS = 1_000_000
+"""Of several hosts, the second one's shards begin here, the third one's at twice as many, and so on."""
 
 
 class DeclaringSection(Section):

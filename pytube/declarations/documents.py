@@ -74,7 +74,7 @@ def _wanted(
 ) -> Iterator[_Wanted]:
     """In the order of the document, but that of its relations comes last."""
     for link in document.own:
-        yield document.name, link, _attached(link, 0, document.shards, tubes.get(document.name))
+        yield document.name, link, _attached(link, document.shard, document.shards, tubes.get(document.name))
     places = {link: (one.name, shard) for one in companions for shard, link in one.relations.items()}
     for link in document.relations:
         where, shard = places[link]
@@ -259,7 +259,7 @@ def _refuse_other_keys(document: Document, tube: Tube) -> None:
             f"{root.shard_by or 'the whole key'}, which gives each document another key; {as_it_was}, or "
             f"{_start_again(name)}"
         )
-    wanted = Attached(root.table, root.by, shards=document.shards)
+    wanted = Attached(root.table, root.by, document.shard, document.shards)
     for link in document.own:
         one = tube.table(link.table)
         if one is not None and not one.same_shards(wanted):

@@ -12,6 +12,7 @@ from psycopg import errors
 from pytube.config import Config, OutboxConfig, TubeConfig
 from pytube.config.documents import PartSection
 from pytube.config.section import key_path
+from pytube.config.tubes import Attached
 from pytube.db.errors import describe, translated
 from pytube.db.version import check
 from pytube.declarations import documents, tubes
@@ -88,6 +89,53 @@ def survey(
     ]
 
 
+def refuse_unlike(found: Mapping[str | None, Sequence[Plan]]) -> dict[str | None, list[Plan]]:
+    """The plans of several hosts, by name; refused where two of them can't feed one copy."""
+    seen: dict[tuple[Kind, str], list[tuple[str | None, Plan]]] = {}
+    judged: dict[str | None, list[Plan]] = {}
+    for host, plans in found.items():
+        judged[host] = []
+        for one in plans:
+            others = seen.setdefault((one.kind, one.name), [])
+            problem = next((why for other in others if (why := _unlike(*other, host, one))), None)
+            others.append((host, one))
+            if problem is not None:
+                one = Plan(one.kind, one.name, State.REFUSED, problem=f"{one.subject}: {problem}")  # noqa: PLW2901
+            judged[host].append(one)
+    return judged
+
+
+def _unlike(here: str | None, one: Plan, there: str | None, other: Plan) -> str | None:
+    """Why two hosts can't have these plans of one section; None: they can."""
+    shard = next((a.shard for a in _ranges(one.target) for b in _ranges(other.target) if a.overlaps(b)), None)
+    if shard is not None:
+        return (
+            f"hosts {here} and {there} would both have its shard {shard}, so rows with the same id would "
+            "overwrite each other at the sink; move the section of the new host in the file"
+        )
+    if not isinstance(one.target, Document) or not isinstance(other.target, Document):
+        return None
+    mine, theirs = one.target.columns, other.target.columns
+    different = [
+        f"{name} is {mine.get(name, 'not there')} on {here} and {theirs.get(name, 'not there')} on {there}"
+        for name in {**mine, **theirs}
+        if mine.get(name) != theirs.get(name)
+    ]
+    if not different:
+        return None
+    return (
+        f"its tables differ: {', '.join(different)}; make them alike, or plan and apply one host at a time, "
+        "by --host"
+    )
+
+
+def _ranges(target: Target | None) -> Sequence[Attached]:
+    """Tables with the shards of a document or a tube."""
+    if isinstance(target, Document):
+        return [Attached(target.root.table, target.root.by, target.shard, target.shards)]
+    return target.tables if isinstance(target, DeclaredTube) else ()
+
+
 def _names(config: Config, there: There, kind: Kind) -> list[str]:
     """The declared ones, in the order of the file; then the ones that are declared no longer."""
     declared = [name for name, section in _sections(config, kind).items() if section.declared]
@@ -143,11 +191,15 @@ def _target(
 ) -> Target | None:
     """What the file declares; None: nothing any more."""
     if kind is Kind.DOCUMENT:
-        return compiled(config, name, connection) if name in config.documents else None
+        return (
+            _on_host(compiled(config, name, connection), config, there) if name in config.documents else None
+        )
     section = _sections(config, kind).get(name)
     match section:
         case TubeConfig() if section.declared:
-            return tubes.declared_tube(name, section, there.tubes.get(name), connection, schema)
+            return tubes.declared_tube(
+                name, section, there.tubes.get(name), connection, schema, config.first_shard
+            )
         case OutboxConfig() if section.declared:
             return tubes.declared_outbox(name, section)
     return None
@@ -193,6 +245,15 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
     document = compile_document(name, config.documents[name], Catalogue(connection))
     _refuse_names(config, document)
     return document
+
+
+def _on_host(document: Document, config: Config, there: There) -> Document:
+    """The document with shards of its host. A followed table keeps its own if hosts move in the file."""
+    if config.first_shard is None:
+        return document
+    tube = there.tubes.get(document.name)
+    root = None if tube is None else tube.table(document.root.table)
+    return replace(document, shard=config.first_shard if root is None else root.shard)
 
 
 def _refuse_names(config: Config, document: Document) -> None:

@@ -12,7 +12,7 @@ import psycopg
 
 from pytube.config import OutboxConfig, TubeConfig
 from pytube.config.names import table_name
-from pytube.config.section import key_path
+from pytube.config.section import HOST_SHARDS, key_path
 from pytube.config.tubes import Attached, attachments
 from pytube.declarations.model import (
     Action,
@@ -39,9 +39,14 @@ from pytube.tubes.attachments import Manner, changes
 
 
 def declared_tube(
-    name: str, section: TubeConfig, now: Tube | None, connection: psycopg.Connection, schema: str
+    name: str,
+    section: TubeConfig,
+    now: Tube | None,
+    connection: psycopg.Connection,
+    schema: str,
+    first_shard: int | None = None,
 ) -> DeclaredTube:
-    """A tube of the file; `now`: as it is in the database.
+    """A tube of the file; `now`: as it is in the database. `first_shard`: as `Config` has it.
 
     Raises:
         ConfigError: a table or a column is not there, or can't be followed so.
@@ -51,7 +56,13 @@ def declared_tube(
         key_type = KeyType(section.key_type)
     catalogue = Catalogue(connection)
     tables: list[Attached] = []
-    for one in attachments(section.tables):
+    declared = attachments(section.tables)
+    if first_shard is not None:
+        there = [] if now is None else filter(None, (now.table(one.table) for one in declared))
+        # A followed table keeps its shards if hosts move in the file.
+        first = next((was.shard - was.shard % HOST_SHARDS for was in there), first_shard)
+        declared = tuple(replace(one, shard=first + one.shard) for one in declared)
+    for one in declared:
         where = key_path(("tube", name, "tables", str(one.table)))
         table = catalogue.table(one.table, where)
         new, was = one, None if now is None else now.table(one.table)

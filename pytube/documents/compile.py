@@ -67,6 +67,11 @@ def compile_document(name: str, section: DocumentSection, catalogue: Catalogue) 
         missing_indexes(root, groups),
         _digest(section, root, groups, links),
         parts_of(root.table),
+        columns={
+            f"{node.table.name}.{name}": node.table.columns[name].base
+            for node in nodes_of(root)
+            for name in sorted(node.used)
+        },
     )
 
 

@@ -72,6 +72,10 @@ class Document:
     """Changes whenever a worker would read or follow something else."""
     key_columns: tuple[KeyColumn, ...] = ()
     """Of the root table, where its primary key has several; empty: it has one."""
+    shard: int = 0
+    """The first of its shards; another one on each of several hosts."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The type of each column that it depends on, by the name of its table and its own."""
 
     @property
     def key(self) -> CompositeKey | None:

@@ -17,7 +17,7 @@ from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import GRANTS, about, describe, how_to_let_read, translated
 from pytube.documents.model import Companion, Document, Tube, companions_of, read_tubes
-from pytube.errors import ConfigError, StatementFailed
+from pytube.errors import ConfigError, PytubeError, StatementFailed
 from pytube.keys import part_parameter
 
 RELATIONS = "relations"
@@ -50,7 +50,7 @@ def resolve(config: Config, only: Collection[str] | None = None) -> Config:
 
 def resolve_each(
     config: Config, only: Collection[str] | None = None, *, is_to_read: bool = True
-) -> tuple[Config, dict[str, ConfigError | StatementFailed]]:
+) -> tuple[Config, dict[str, PytubeError]]:
     """As `resolve`, but without the documents that it raises for, or that the role may not read.
 
     These have no tube in the configuration. `is_to_read`: whether the role is to read them, as a worker's is.
@@ -61,13 +61,15 @@ def resolve_each(
     wanted = {name for name in unresolved(config) if only is None or name in only}
     if not wanted:
         return config, {}
+    if config.postgres.hosts:
+        return _resolve_on_hosts(config, wanted, is_to_read=is_to_read)
     # Imported late: who declares no document needs no compiler.
     from pytube.documents.catalogue import Catalogue
     from pytube.documents.compile import compile_document
 
     postgres = config.postgres
     documents: list[Document] = []
-    refused: dict[str, ConfigError | StatementFailed] = {}
+    refused: dict[str, PytubeError] = {}
     try:
         with (
             connect_sync(
@@ -95,6 +97,48 @@ def resolve_each(
         except ConfigError as error:
             refused[document.name] = error
     return _without(config, refused), refused
+
+
+def _resolve_on_hosts(
+    config: Config, wanted: Collection[str], *, is_to_read: bool
+) -> tuple[Config, dict[str, PytubeError]]:
+    """As `resolve_each`: each host by its own catalogue. A document that one host refuses may have others."""
+    found: dict[str, dict[str, TubeConfig]] = {}
+    refused: dict[str, PytubeError] = {}
+    for host in config.postgres.hosts:
+        of_host = config.of_host(host)
+        try:
+            resolved, failed = resolve_each(of_host, wanted, is_to_read=is_to_read)
+        except PytubeError as error:
+            resolved, failed = _without(of_host, wanted), dict.fromkeys(wanted, error)
+        for name, reason in failed.items():
+            refused.setdefault(name, type(reason)(f"host {host}: {reason}"))
+        found[host] = {
+            name: tube
+            for name, tube in resolved.tubes.items()
+            if name in resolved.documents or name not in config.tubes
+        }
+    return of_hosts(config, found), refused
+
+
+def of_hosts(config: Config, compiled: Mapping[str, Mapping[str, TubeConfig]]) -> Config:
+    """The configuration of several hosts with these documents, by host.
+
+    Its `tubes` are all that some host has, with the sink that hosts share. The sink of a companion passes
+    each host's pods to the relations of that host.
+    """
+    tubes = {name: tube for name, tube in config.tubes.items() if tube.sink.type != RELATIONS}
+    tubes = {name: tube for name, tube in tubes.items() if name not in config.documents}
+    for host, sections in compiled.items():
+        for name, tube in sections.items():
+            if tube.sink.type == RELATIONS:
+                before = tubes[name].sink.options["hosts"] if name in tubes else {}
+                hosts = {**before, host: tube.sink.options}
+                options = {"tube": tube.sink.options["tube"], "hosts": hosts}
+                sink = tube.sink.model_copy(update={"options": options})
+                tube = tube.model_copy(update={"sink": sink})  # noqa: PLW2901
+            tubes[name] = tube
+    return config.with_tubes(tubes, compiled)
 
 
 def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> None:

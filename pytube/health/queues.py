@@ -37,7 +37,9 @@ _PARTITIONS: Final[dict[str, LiteralString]] = {
     "outbox": "SELECT outbox, partitions FROM {s}.outbox_list()",
 }
 
-_SHARDS = "SELECT DISTINCT tube, shard, shards FROM {s}.tube_attachment"
+_SHARDS = """
+    SELECT DISTINCT tube, shard, shards FROM {s}.tube_list() WHERE tbl IS NOT NULL AND companion_of IS NULL
+"""
 
 _SPREAD = "SELECT tube, partitions, shard, shards FROM {s}.tube_list() WHERE tbl IS NOT NULL ORDER BY tube"
 

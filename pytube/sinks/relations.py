@@ -142,8 +142,16 @@ class RelationsSink:
         self._abandoned = Abandoned()
 
     @classmethod
-    def from_options(cls, options: Mapping[str, object]) -> Self:
-        """The sink for these options; `ConfigError` names a bad one."""
+    def from_options(cls, options: Mapping[str, object]) -> RelationsSink | RelationsOfHosts:
+        """The sink for these options, of one host or of several; `ConfigError` names a bad option."""
+        hosts = options.get("hosts")
+        if isinstance(hosts, Mapping):
+            return RelationsOfHosts({host: cls.of_one(one) for host, one in hosts.items()})
+        return cls.of_one(options)
+
+    @classmethod
+    def of_one(cls, options: Mapping[str, object]) -> Self:
+        """The sink of one database."""
         return cls(RelationsOptions.parse("relations", options))
 
     # --- the contract -------------------------------------------------------------------------
@@ -338,6 +346,39 @@ class RelationsSink:
             },
         )
         return Session(connection)
+
+
+class RelationsOfHosts:
+    """The relations of several hosts: touches are written where the pods came from."""
+
+    compares = False
+
+    def __init__(self, sinks: Mapping[str, RelationsSink]) -> None:
+        self._sinks = sinks
+        self._opening = {host: asyncio.Lock() for host in sinks}
+        self._is_open = False
+
+    async def open(self) -> None:
+        """Each host is connected to when it is needed: a dead host must not keep back the others."""
+        self._is_open = True
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        """As for one host."""
+        host = str(batch.host)
+        async with self._opening[host]:
+            if not self._is_open:
+                raise _unavailable("it is not open")
+            await self._sinks[host].open()
+        return await self._sinks[host].send(batch)
+
+    async def abandon(self, batch: Batch) -> None:
+        """As for one host."""
+        await self._sinks[str(batch.host)].abandon(batch)
+
+    async def close(self) -> None:
+        """As for one host."""
+        self._is_open = False
+        await asyncio.gather(*(sink.close() for sink in self._sinks.values()))
 
 
 @dataclass(eq=False, slots=True)

@@ -30,7 +30,12 @@ SOURCE_NOTE: Final = "SELECT tube_source_note(%(tube)s)"
 
 PARTITIONS: Final = "SELECT tube, partitions FROM tube_registry WHERE tube = ANY(%(tubes)s)"
 
-SHARDS: Final = "SELECT DISTINCT tube, shard, shards FROM tube_attachment WHERE tube = ANY(%(tubes)s)"
+# Shards of companions are numbers of relations, which stay on their host.
+SHARDS: Final = """
+    SELECT DISTINCT a.tube, a.shard, a.shards
+    FROM tube_attachment AS a JOIN tube_registry AS r ON r.tube = a.tube
+    WHERE a.tube = ANY(%(tubes)s) AND r.companion_of IS NULL
+"""
 
 SYNC: Final = "SELECT tube_sync()"
 FIT_INDEX: Final = "SELECT tube_index_fit()"

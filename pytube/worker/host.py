@@ -80,7 +80,7 @@ class Host:
         """The queues whose group at Kafka does not take this process in, as was logged."""
         self.database = Database(
             config.postgres,
-            [*sinks, *outboxes],
+            [*(name for name in sinks if name in config.tubes), *outboxes],
             receive_deadline=config.worker.receive_deadline,
             emit=self.emit,
             host=name,
@@ -121,6 +121,7 @@ class Host:
         queues: dict[str, Queue] = {
             tube: Tube(config, tube, sink, database, process.instance_id, process.tracing)
             for tube, sink in sinks.items()
+            if tube in config.tubes  # of a document that this host can't have, it is not
         }
         for name in outboxes:
             cluster = cluster_of(clusters, config, name)
@@ -256,7 +257,7 @@ class Host:
         """
         self._config = config
         for name in gone:
-            del self.queues[name]
+            self.queues.pop(name, None)
             self._idle_since.pop(name, None)
             self._standing_by.discard(name)
         for name, queue in queues.items():

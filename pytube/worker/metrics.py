@@ -341,7 +341,7 @@ def _samples(view: View) -> Samples:
         named = () if host.name is None else (host.name,)
         for name, labels, value in _of_host(host):
             yield name, (*named, *labels), value
-    for name, tube in view.hosts[0].tubes().items():
+    for name, tube in {name: tube for host in view.hosts for name, tube in host.tubes().items()}.items():
         gate = tube.gate
         yield "sink_requests", (name,), gate.in_flight
         yield "sink_requests_waiting", (name,), gate.waiting

@@ -14,9 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytube.config import Config
+from pytube.config import Config, TubeConfig
 from pytube.config.section import Section, key_path
-from pytube.documents.resolve import refuse_unresolved, with_companions
+from pytube.documents.resolve import of_hosts, refuse_unresolved, with_companions
 from pytube.errors import ConfigError, PytubeError
 from pytube.events import ConfigRefused, DocumentRefused, Event
 from pytube.logs import Logger, is_news
@@ -86,7 +86,14 @@ class Choice:
 
 
 def keeping(config: Config, old: Config, refused: Collection[str], served: Collection[str]) -> Config:
-    """The configuration, with the old tubes of served documents that were refused."""
+    """The configuration, with the old tubes of served documents that were refused, on whatever host."""
+    if config.postgres.hosts:
+        merged: dict[str, dict[str, TubeConfig]] = {}
+        for host in config.postgres.hosts:
+            new, before = config.compiled.get(host, {}), old.of_host(host)
+            lost = [name for name in refused if name in served and name in before.tubes and name not in new]
+            merged[host] = {**new, **{name: before.tubes[name] for name in with_companions(before, lost)}}
+        return of_hosts(config, merged)
     kept = with_companions(old, [name for name in refused if name in served])
     tubes = {**config.tubes, **{name: old.tubes[name] for name in kept}}
     return config.model_copy(update={"tubes": tubes}) if kept else config
@@ -116,7 +123,7 @@ class Changes:
         stay = set(served) & set(wanted)
         return cls(
             added=tuple(sorted(set(wanted) - stay)),
-            changed=tuple(sorted(name for name in stay if _section(old, name) != _section(new, name))),
+            changed=tuple(sorted(name for name in stay if _sections(old, name) != _sections(new, name))),
             removed=tuple(sorted(set(served) - stay)),
         )
 
@@ -165,6 +172,11 @@ class Replacement:
     def exists(self, tube: str) -> bool:
         """Whether a tube that is new or has changed was found on some host."""
         return any(tube in queues and queues[tube].partitions for queues in self.queues)
+
+
+def _sections(config: Config, name: str) -> list[Section | None]:
+    """The section, and what the hosts have of it where that is made for each."""
+    return [_section(config, name), *(one.get(name) for one in config.compiled.values())]
 
 
 def _section(config: Config, name: str) -> Section:

@@ -237,9 +237,9 @@ class Worker:
         """
         async with self._changing:
             self._refuse_unless_running()
+            refuse_process_keys(self._config, config)
             config = keeping(config, self._config, refused, self._sinks)
             tubes, outboxes = self._choice.names(config, refused)
-            refuse_process_keys(self._config, config)
             served = [*self._sinks, *self._outboxes]
             changes = Changes.of(self._config, config, served, [*tubes, *outboxes])
             if not changes:
@@ -316,7 +316,8 @@ class Worker:
         self._opening = []
         self._follow_clusters(plan.clusters)
         for host, queues in zip(self._hosts, plan.queues, strict=True):
-            await host.replace(plan.config.of_host(host.name), queues, plan.changes.removed)
+            gone = [name for name in ending if name not in queues]
+            await host.replace(plan.config.of_host(host.name), queues, gone)
         for name, sink in self._sinks.items():
             if sink.is_given or self._takes_up:
                 sink.want(is_wanted=self._needs_sink(name))

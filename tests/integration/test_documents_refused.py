@@ -365,6 +365,38 @@ REFUSED = {
         ),
         r"^document\.orders\.items\.orders\.order_by: 'place': could not identify an ordering operator",
     ),
+    "a field that always fails": (
+        order_with("", '["id", "1/0 AS x"]'),
+        r"^document\.orders\.fields: '1/0 AS x': division by zero; correct it$",
+    ),
+    "a field that fails in a branch, which is planned, too": (
+        order_with("", "[\"CASE WHEN id > 0 THEN 'a'::text::int END AS x\"]"),
+        r"^document\.orders\.fields: .*: invalid input syntax for type integer: \"a\"; correct it$",
+    ),
+    "a text that is no number": (
+        order_with("", "[\"'a'::int AS x\"]"),
+        r"^document\.orders\.fields: .*: invalid input syntax for type integer: \"a\"; correct it$",
+    ),
+    "a condition that always fails": (
+        order_with('where = "1/0 = 1"'),
+        r"^document\.orders\.where: '1/0 = 1': division by zero; correct it$",
+    ),
+    "an order that always fails": (
+        items_with('fields = ["id"]\norder_by = ["id", "1/0"]'),
+        r"^document\.orders\.items\.order_by: 'id, 1/0': division by zero; correct it$",
+    ),
+    "a list that always fails": (
+        items_with('list = "1/0"'),
+        r"^document\.orders\.items\.list: '1/0': division by zero; correct it$",
+    ),
+    "an aggregate that always fails": (
+        items_with('value = "sum(1/0)"'),
+        r"^document\.orders\.items\.value: 'sum\(1/0\)': division by zero; correct it$",
+    ),
+    "an own function that fails for a constant": (
+        order_with("", "[\"shop.own('a')::int AS x\"]"),
+        r"^document\.orders\.fields: .*: invalid input syntax for type integer: \"A\"; correct it$",
+    ),
     "a tree of too many tables": (
         order_with(
             "".join(
@@ -461,6 +493,16 @@ def test_what_depends_on_the_row_alone_may_be_a_field(plain: Conn) -> None:
         ).fetchone()
         assert row is not None
         assert documents_of(plain, document, [7]) == {7: json.loads(row[0], parse_float=str)}, field
+
+
+def test_what_fails_for_each_row_is_known_without_the_right_to_read_them(plain: Conn) -> None:
+    plain.execute("CREATE ROLE blind; GRANT USAGE ON SCHEMA shop TO blind; SET ROLE blind")
+    try:
+        assert compiled(plain, order_with("", '["id", "2/1 AS x"]')).name == "orders"
+        with pytest.raises(ConfigError, match="division by zero"):
+            compiled(plain, order_with("", '["id", "1/0 AS x"]'))
+    finally:
+        plain.execute("RESET ROLE; DROP OWNED BY blind; DROP ROLE blind")
 
 
 def test_names_mean_what_they_meant_when_the_file_was_read(plain: Conn) -> None:

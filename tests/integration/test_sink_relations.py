@@ -83,7 +83,7 @@ async def make(dsn: str, conn: Conn) -> AsyncIterator[Any]:
     sinks: list[RelationsSink] = []
 
     async def make(**more: object) -> RelationsSink:
-        sink = RelationsSink.from_options(options(dsn, conn, more))
+        sink = RelationsSink.of_one(options(dsn, conn, more))
         sinks.append(sink)
         await sink.open()
         return sink
@@ -320,7 +320,7 @@ async def test_policies_do_not_hide_rows_in_silence(conn: Conn, dsn: str, make: 
 
 
 async def test_it_has_to_be_open(dsn: str, conn: Conn) -> None:
-    sink = RelationsSink.from_options(options(dsn, conn))
+    sink = RelationsSink.of_one(options(dsn, conn))
     sent = batch({shards(conn)["customers.id"]: [1]})
     for _ in range(2):
         with pytest.raises(SinkUnavailable, match="not open"):
@@ -330,10 +330,25 @@ async def test_it_has_to_be_open(dsn: str, conn: Conn) -> None:
         assert await sink.send(sent) == [OK]
         await sink.close()
         await sink.close()
-    down = RelationsSink.from_options(options("host=127.0.0.1 port=1 dbname=none", conn))
+    down = RelationsSink.of_one(options("host=127.0.0.1 port=1 dbname=none", conn))
     with pytest.raises(SinkUnavailable, match="Postgres is not available"):
         await down.open()
     await down.close()
+
+
+async def test_of_several_hosts_a_dead_one_keeps_back_no_other(dsn: str, conn: Conn) -> None:
+    there, dead = options(dsn, conn), options("host=127.0.0.1 port=1 dbname=none", conn)
+    sink = build_sink("relations", {"tube": "orders", "hosts": {"dead": dead, "there": there}})
+    keys: dict[int, list[Id]] = {shards(conn)["customers.id"]: [1]}
+    for _ in range(2):
+        with pytest.raises(SinkUnavailable, match="not open"):
+            await sink.send(batch(keys, host="there"))
+        await sink.open()
+        with pytest.raises(SinkUnavailable, match="Postgres is not available"):
+            await sink.send(batch(keys, host="dead"))
+        answers = await asyncio.gather(*(sink.send(batch(keys, host="there")) for _ in range(2)))
+        assert answers == [[OK], [OK]]
+        await sink.close()
 
 
 async def test_nothing_is_sent_once_the_right_to_send_has_lapsed(conn: Conn, make: Any) -> None:

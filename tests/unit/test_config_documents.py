@@ -256,6 +256,14 @@ def test_what_is_wrong_is_told_with_its_key(text: str, message: str) -> None:
     assert refusal(text).startswith(message)
 
 
-def test_documents_and_several_hosts_can_not_stand_side_by_side() -> None:
-    with pytest.raises(ConfigError, match=r"key document\.orders: .*several hosts; give each host a file"):
-        parse('[postgres.hosts.a]\ndsn = "dbname=a"\n' + _ORDERS + _SINK)
+def test_shards_of_a_document_are_not_those_of_the_next_host() -> None:
+    hosts = '[postgres.hosts.a]\ndsn = "dbname=a"\n[postgres.hosts.b]\ndsn = "dbname=b"\n'
+    text = hosts + _ORDERS.replace("fields", "shards = 1_000_000\nfields", 1) + _SINK
+    config = parse(text)
+    assert [config.of_host(name).first_shard for name in (*config.hosts,)] == [0, 1_000_000]
+    assert parse('[postgres]\ndsn = "dbname=a"').first_shard is None
+    with pytest.raises(
+        ConfigError,
+        match=r"key document\.orders: with several hosts, each has 1000000 shards, and these end at 1000001",
+    ):
+        parse(text.replace("1_000_000", "1_000_001"))

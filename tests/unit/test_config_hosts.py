@@ -103,8 +103,8 @@ def test_dsns_are_shown_masked() -> None:
             "key tube.t: topic and group of a tube can't be set while there are several hosts",
         ),
         (
-            HOSTS.replace("[tube.t.sink]", '[tube.t.tables."public.t"]\n[tube.t.sink]'),
-            "key tube.t.tables: tables can't be declared while there are several hosts",
+            HOSTS.replace("[tube.t.sink]", '[tube.t.tables."public.t"]\nshard = 1_000_000\n[tube.t.sink]'),
+            'key tube.t.tables."public.t": with several hosts, each has 1000000 shards, and these end at',
         ),
     ],
 )
