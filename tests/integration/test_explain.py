@@ -181,6 +181,14 @@ def test_it_is_parked(conn: Conn, config: Config) -> None:
     assert found.parked is not None
     assert (found.parked.error, found.parked.attempts) == ("too bad", 3)
     assert "because the key is parked" in found.sentences[-1]
+    commands = [f"`pytube park {what} t --shard 1 --key 42`" for what in ("retry", "discard")]
+    assert all(command in found.sentences[-1] for command in commands)
+    write(config, {"id": 42, "n": 1, "name": "Ada"}, (1, 1))
+    found = ask(config)
+    assert found.difference is None
+    assert all(command in found.sentences[-1] for command in commands)
+    found.host = "one"
+    assert "`pytube --host one park discard t --shard 1 --key 42`" in found.sentences[-1]
 
 
 def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -> None:
