@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pytube.config import Config, parse
@@ -203,6 +204,16 @@ def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -
     assert "while the cooks are counted (`pytube resume t`)" in paused
     assert any("has failed 2 times" in said and "too many cooks" in said for said in found.sentences)
     assert found.sentences[-1].endswith("was not delivered yet and its partition is paused.")
+
+
+@pytest.mark.parametrize("depth", [253, 900])
+def test_a_document_that_is_nested_deeply_is_shown_as_text(config: Config, depth: int) -> None:
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    write(config, body, (1, 1))
+    found = ask(config)
+    assert found.difference == "different"
+    assert isinstance(found.sink.document, str)
+    assert json.loads(orjson.dumps(found.as_json(), default=str))["sink"]["document"] == found.sink.document
 
 
 def test_the_sink_is_ahead(config: Config) -> None:
