@@ -35,25 +35,45 @@ def decode(body: bytes) -> Any:
             raise ValueError("it is nested too deeply") from None
 
 
+def encode(value: Any) -> bytes:
+    """The JSON text of a decoded document; an empty text, which equals none, if it is nested too deeply."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # half of a surrogate pair, or more than 254 levels
+        try:
+            return json.dumps(value).encode()
+        except RecursionError:  # almost a thousand
+            return b""
+
+
 def equal(one: Any, other: Any) -> bool:
     """Whether two decoded documents are the same. `true` is not `1`, as it is to Python."""
-    if one != other:
-        return False
     try:
+        if one != other:
+            return False
         if orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(other, option=orjson.OPT_SORT_KEYS):
             return True
-    except TypeError:  # half of a surrogate pair
+    except (TypeError, RecursionError):  # half of a surrogate pair, or nested deeply
         pass
-    return _have_same_types(one, other)  # 1 and 1.0 are written otherwise, and equal
+    return _are_same(one, other)  # 1 and 1.0 are written otherwise, and equal
 
 
-def _have_same_types(one: Any, other: Any) -> bool:
-    """Of two values that are equal to Python: whether booleans stand where booleans do."""
-    if isinstance(one, dict):
-        return all(_have_same_types(value, other[name]) for name, value in one.items())
-    if isinstance(one, list):
-        return all(map(_have_same_types, one, other))
-    return isinstance(one, bool) == isinstance(other, bool)
+def _are_same(one: Any, other: Any) -> bool:
+    """As `equal`, slower, and to any depth."""
+    todo = [(one, other)]
+    while todo:
+        one, other = todo.pop()
+        if isinstance(one, dict) and isinstance(other, dict):
+            if one.keys() != other.keys():
+                return False
+            todo += [(value, other[name]) for name, value in one.items()]
+        elif isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                return False
+            todo += zip(one, other, strict=True)
+        elif isinstance(one, bool) != isinstance(other, bool) or one != other:
+            return False
+    return True
 
 
 def _int(digits: str) -> int | float:

@@ -5,6 +5,9 @@ SQLSTATEs of class TU are raised by pytube's SQL; the type that has one is what 
 
 from __future__ import annotations
 
+import re
+from shlex import quote
+
 from pytube.collision import DISTRIBUTION, refuse_collision
 from pytube.model import Token
 
@@ -23,6 +26,21 @@ def page(name: str) -> str:
 def how_to_install(extra: str) -> str:
     """The command to run if a package of one of pytube's extras is missing."""
     return f"pip install '{DISTRIBUTION}[{extra}]' (in a clone: '.[{extra}]')"
+
+
+_OF_ONE_HOST = re.compile(
+    r"(?<![\w./-])pytube (?=(?:apply|audit|backfill|document show|explain|install|outbox|park|pause|plan"
+    r"|pods|reindex|resume|sink accept|spark|touch|tube|uninstall|upgrade|verify|wait)\b)"
+)
+"""Before a command that works on one host, and asks which if several are configured."""
+
+
+def on_host(text: str, host: str | None) -> str:
+    """The text with the host in each command that needs it: it can then be copied, and run as it stands.
+
+    None: only one host is configured.
+    """
+    return text if host is None else _OF_ONE_HOST.sub(lambda _: f"pytube --host {quote(host)} ", text)
 
 
 SQLSTATES: dict[str, type[PytubeError]] = {}

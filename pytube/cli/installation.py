@@ -18,7 +18,7 @@ from pytube.config.section import key_path
 from pytube.db import install as database_install
 from pytube.db.database import Database
 from pytube.health.doctor import examine
-from pytube.health.findings import Check, Level
+from pytube.health.findings import Check, Level, with_host
 
 _ROLES = click.option(
     "--roles",
@@ -143,8 +143,10 @@ def doctor(settings: Settings, databases: Sequence[Database]) -> None:
     only. Either way, checks that every tube and outbox of the database is being delivered.
     """
     config, origin = _examined(settings, databases)
+    host = click.get_current_context().params["host"]
     checks = []
-    for check in examine(config, origin):
+    for found in examine(config, origin):
+        check = with_host(found, host)
         checks.append(check)
         if not wants_json():
             _print(check)

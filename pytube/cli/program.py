@@ -327,13 +327,13 @@ def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, 
     from pytube.cli.context import ASKED
     from pytube.cli.rights import refusal
     from pytube.db.errors import describe
-    from pytube.errors import PytubeError
+    from pytube.errors import PytubeError, on_host
 
     if (refused := refusal(error, context.meta.get(ASKED))) is not None:
         return refused, REFUSED
     match error:
         case PytubeError():
-            return f"{error}{_more(type(error))}", error.exit_code
+            return f"{on_host(str(error), _host(context))}{_more(type(error))}", error.exit_code
         case psycopg.Error():
             # Class 22 is about a value and class 42 about the statement: a retry would fail again.
             asked_wrongly = (error.sqlstate or "")[:2] in ("22", "42")
@@ -343,6 +343,14 @@ def _ending_of_ours(error: BaseException, context: click.Context) -> tuple[str, 
                 f"internal error ({type(error).__name__}: {error}); rerun with --debug and report it",
                 INTERNAL,
             )
+
+
+def _host(context: click.Context) -> str | None:
+    """The host that the command works on; None: the only one, or several."""
+    from pytube.cli.context import ASKED
+
+    asked = context.meta.get(ASKED)
+    return asked.databases[0].host if asked is not None and len(asked.databases) == 1 else None
 
 
 def _more(kind: type[Exception]) -> str:

@@ -19,7 +19,7 @@ from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter
 from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
-from pytube.errors import NotDelivered, UsageError
+from pytube.errors import NotDelivered, UsageError, on_host
 
 if TYPE_CHECKING:
     from pytube.verify import Report
@@ -72,7 +72,7 @@ def verify(
                 repair=repair,
                 patience=timeout,
                 state=state or Path(f".pytube-verify-{name.replace('/', '_')}.json"),
-                told=tell_verifying,
+                told=lambda text: tell_verifying(on_host(text, database.host)),
                 counted=shown,
             )
         )
@@ -81,15 +81,13 @@ def verify(
     else:
         print_report(report)
         if report.parked:
-            click.echo(
-                f"{report.parked} of them {is_or_are(report.parked)} parked: "
-                f"`pytube park list {name}` shows why"
-            )
+            said = f"parked: `pytube park list {name}` shows why"
+            said = f"{report.parked} of them {is_or_are(report.parked)} {said}"
+            click.echo(on_host(said, database.host))
         if report.touched:
-            click.echo(
-                f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} touched; "
-                f"wait for the delivery with: pytube wait {name}"
-            )
+            said = f"touched; wait for the delivery with: pytube wait {name}"
+            said = f"{say_count(report.touched, 'key')} {is_or_are(report.touched)} {said}"
+            click.echo(on_host(said, database.host))
     click.get_current_context().exit(0 if report.is_equal else NOT_WELL)
 
 
@@ -191,6 +189,7 @@ def explain(
     from pytube.verify.explain import explain as run
 
     found = _run(run(config_of(database, name), name, key, shard=shard, table=table))
+    found.host = database.host
     if wants_json():
         print_json(found.as_json())
         return

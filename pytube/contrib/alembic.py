@@ -7,6 +7,7 @@ opposites; its autogenerate compares the tubes in `target_metadata.info["pytube"
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,9 @@ from pytube.errors import ConfigError, InvalidShard, SchemaMismatch
 from pytube.tubes import queries
 
 KeyType = Literal["bigint", "uuid", "text"]
+
+_log = logging.getLogger("alembic.autogenerate.pytube")
+"""Is shown where Alembic's own findings are."""
 
 # --- for context.configure ------------------------------------------------------------------------
 
@@ -255,6 +259,7 @@ _THERE: LiteralString = """
     FROM {s}.tube_list() WITH ORDINALITY AS l
     LEFT JOIN pg_catalog.pg_class AS c ON c.oid = l.tbl
     LEFT JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE l.companion_of IS NULL
     ORDER BY l.ordinality
 """
 
@@ -270,7 +275,10 @@ class _There:
 
 @comparators.dispatch_for("schema", priority=DispatchPriority.LAST)
 def _compare(context: AutogenContext, upgrade: UpgradeOps, _schemas: object) -> None:
-    """Add what leads from the database to the declared tubes; tubes that are not declared are left alone."""
+    """Add what leads from the database to the declared tubes.
+
+    Other tubes are left alone, and named: `pytube.toml` or another application may declare them.
+    """
     declared = _declared(context)
     if not declared:
         return
@@ -282,6 +290,8 @@ def _compare(context: AutogenContext, upgrade: UpgradeOps, _schemas: object) -> 
         # Before their tables are dropped, and after they are made.
         upgrade.ops[:0] = _detached(name, tube, now, schema)
         upgrade.ops += [*_changed(name, tube, now, schema), *_attached(name, tube, now, schema)]
+    for name in sorted((there or {}).keys() - declared.keys()):
+        _log.info("Left alone tube %r, which target_metadata does not declare; op.drop_tube drops it", name)
     if there is None:
         upgrade.ops.insert(0, TubeOp("install_tube", TubeOp("uninstall_tube", schema=schema), schema=schema))
 

@@ -423,8 +423,8 @@ class SessionPool(Queries):
                 return session
             if self._closed:
                 raise DatabaseUnavailable("the worker is being stopped")
-            if self._failed is not failed:  # the attempt that this call has waited for
-                raise DatabaseUnavailable(str(self._failed))
+            if self._failed is not None and self._failed is not failed:  # what this call has waited for
+                raise type(self._failed)(*self._failed.args) from self._failed.__cause__
             if not self._is_opening:
                 return await self._open_one()
             self._behind += 1

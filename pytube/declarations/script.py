@@ -105,7 +105,7 @@ class _Printer:
             yield from (self._text(statements.backfill(plan.name, root)) for root in first)
 
     def _guard(self, plan: Plan) -> Iterator[str]:
-        """Stops where another declaration was applied meanwhile."""
+        """Stops where another declaration was applied meanwhile; so does each step, under its lock."""
         query = _GUARD.replace("{recorded}", "a.declared" if plan.kind is Kind.DOCUMENT else "a.applied")
         digest = None if plan.target is None else plan.target.digest
         arguments = {
@@ -125,24 +125,27 @@ class _Printer:
         """A step, and the backfills that begin with it."""
         yield f"\n-- {'takes away: ' if step.loses else ''}{printable(step.text)}"
         if step.action is Action.PARTITIONS:
+            yield from self._guard(plan)
             yield self._fit(plan)
+            yield from self._guard(plan)  # to build an index takes long
             yield self._text(statements.repartition(plan))
             yield self._fit(plan)
             return
         # Only these can't be run twice.
         once = step.action in (Action.MAKE, Action.DETACH, Action.DROP)
+        yield "BEGIN;"
+        yield self._text(statements.lock(plan, self._at.schema))
+        yield from self._guard(plan)
         if once:
             yield self._text(Statement(_IS_THERE, {"name": step.name}), r" \gset")
             yield r"\if :is_there" + ("\n\\else" if step.action is Action.MAKE else "")
-        yield "BEGIN;"
-        yield self._text(statements.lock(plan, self._at.schema))
         for one in statements.of_step(step, plan, self._there):
             yield self._text(one)
         for root in roots:
             yield self._text(statements.backfill(plan.name, root))
-        yield "COMMIT;"
         if once:
             yield r"\endif"
+        yield "COMMIT;"
         if isinstance(plan.target, DeclaredOutbox) and step.action in (Action.MAKE, Action.DECLARE):
             yield self._fit(plan)
 

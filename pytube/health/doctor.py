@@ -18,9 +18,9 @@ from pytube.db.errors import describe, translated
 from pytube.declarations.model import Kind, Plan, State
 from pytube.declarations.survey import survey
 from pytube.documents.resolve import resolve, unresolved
-from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, page
+from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, on_host, page
 from pytube.health import queues, server
-from pytube.health.findings import Check, Level, Look, fail, ok, refused, warn
+from pytube.health.findings import Check, Level, Look, fail, ok, refused, warn, with_host
 from pytube.health.fleet import place
 from pytube.logs import Logger, UserFaults, heard
 from pytube.outbox.clients import outbox_clients, outbox_cluster
@@ -82,7 +82,7 @@ def _with_documents(config: Config) -> tuple[Config, Check | None]:
 
 
 def _of_host(host: str | None, check: Check) -> Check:
-    return replace(check, subject=f"{place(host)}{check.subject}")
+    return replace(with_host(check, host), subject=f"{place(host)}{check.subject}")
 
 
 def _examine_targets(
@@ -93,7 +93,7 @@ def _examine_targets(
     `reported`: the findings of hosts, by subject.
     """
     for name, tube in config.tubes.items():
-        check, loss = check_sink(name, tube.sink), f"documents of {name}"
+        check, loss = check_sink(name, tube.sink, config.hosts), f"documents of {name}"
         if check.level is not Level.OK and loss in reported:
             # An index in the place of pytube's could be opened; then it would stay.
             check = replace(check, remedy=f"see above: {loss}; if this is still said then: {check.remedy}")
@@ -222,8 +222,8 @@ _OF_QUEUES: Final[dict[str, Callable[[Look], Iterator[Check]]]] = {
 # --- sinks ------------------------------------------------------------------------------
 
 
-def check_sink(tube: str, config: SinkConfig) -> Check:
-    """Open the sink of a tube without making anything there, and close it."""
+def check_sink(tube: str, config: SinkConfig, hosts: Sequence[str | None] = (None,)) -> Check:
+    """Open the sink of a tube, which some hosts feed, without making anything there, and close it."""
     subject = f"sink of {tube}"
     try:
         with heard("pytube.sinks") as warned:
@@ -240,14 +240,15 @@ def check_sink(tube: str, config: SinkConfig) -> Check:
         return fail(subject, finding, "see the sink's documentation")
     if missing is None and not warned:
         return ok(subject, f"{config.type} opens")
-    return warn(subject, *(_warned(config, warned) if missing is None else _missing(tube, missing)))
+    return warn(subject, *(_warned(config, warned) if missing is None else _missing(tube, missing, hosts)))
 
 
-def _missing(tube: str, missing: str) -> tuple[str, str]:
+def _missing(tube: str, missing: str, hosts: Sequence[str | None]) -> tuple[str, str]:
     """A finding, and what to do."""
+    fill = " && ".join(on_host(f"pytube backfill start {tube}", host) for host in hosts)
     return (
         f"{missing}; a worker makes it for a tube that is new, or is filled again",
-        f"start a worker: pytube worker --tube {tube}; after a loss: pytube backfill start {tube}",
+        f"start a worker: pytube worker --tube {tube}; after a loss: {fill}",
     )
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psycopg
 
 from pytube.config import Config
-from pytube.errors import page
+from pytube.errors import on_host, page
 
 
 class Kind(enum.StrEnum):
@@ -110,6 +110,12 @@ class Check:
     remedy: str | None = None
     kind: Kind | None = None
     """Of a trouble, which has a section in the reference."""
+
+
+def with_host(check: Check, host: str | None) -> Check:
+    """Its commands are of this host; None: there is only one."""
+    remedy = None if check.remedy is None else on_host(check.remedy, host)
+    return replace(check, finding=on_host(check.finding, host), remedy=remedy)
 
 
 class Look(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from pytube.clock import for_people
 from pytube.counts import name_partitions, printable, say_count
+from pytube.errors import on_host
 from pytube.health.findings import Kind, Level
 from pytube.health.fleet import (
     Back,
@@ -116,7 +117,7 @@ def down_lines(sample: FleetSample) -> list[str]:
     """A line for each host that was not read."""
     down = sample.down.items()
     return [
-        printable(f"{'The database' if host is None else f'host {host}'} was not read: {why}")
+        printable(f"{'The database' if host is None else f'host {host}'} was not read: {on_host(why, host)}")
         for host, why in down
     ]
 
@@ -136,8 +137,12 @@ def troubles(
     """
     found = list(_of_kafka(hosts))
     for host in hosts:
-        found += (replace(one, host=host.host) for one in _of_host(host, waited))
+        found += (_at(host.host, one) for one in _of_host(host, waited))
     return found
+
+
+def _at(host: str | None, one: Trouble) -> Trouble:
+    return replace(one, host=host, finding=on_host(one.finding, host), remedy=on_host(one.remedy, host))
 
 
 def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:

@@ -22,7 +22,7 @@ from pytube.db.session import Session, SessionPool, tried
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite, refuse_lapsed
-from pytube.sinks.postgres_statements import ANSWERS_TO_EACH, GIVE_EACH, OF_DOCUMENTS, Tables
+from pytube.sinks.postgres_statements import OF_DOCUMENTS, Tables
 from pytube.sinks.postgres_table import (
     PostgresOptions,
     create,
@@ -429,10 +429,12 @@ async def _one_by_one(
     }
 
     async def write() -> list[tuple[Any, ...]]:
-        async with connection.pipeline(), connection.transaction():
-            await connection.execute(GIVE_EACH, arguments)
-            await connection.execute(tables.one_by_one, prepare=False)
-            return await _rows(connection, ANSWERS_TO_EACH, None)
+        # It puts the arguments into the text, as a message of several statements needs.
+        cursor = psycopg.AsyncClientCursor(connection)
+        await cursor.execute(tables.one_by_one, arguments)
+        while cursor.nextset():
+            pass
+        return await cursor.fetchall()
 
     try:
         ((answers,),) = await tried(write)

@@ -42,7 +42,9 @@ OF_DOCUMENTS = ("21", "22", "23", "54", "P0")
 
 # Where a batch is refused for some of its documents, a block writes each in a subtransaction. A block has no
 # arguments, so they are settings of the transaction; documents are bytes there, as a text could be refused.
-GIVE_EACH: Final = """
+# All goes as one message, which is a transaction: of several, the locks would be held for as long as a worker
+# is stopped between two.
+_GIVE_EACH: Final = """
     SELECT pg_catalog.set_config('pytube.shards', %(shards)s::text, true),
         pg_catalog.set_config('pytube.ids', %(ids)s::text, true),
         pg_catalog.set_config('pytube.seqs', %(seqs)s::text, true),
@@ -50,8 +52,7 @@ GIVE_EACH: Final = """
         pg_catalog.set_config('pytube.tube', %(tube)s, true),
         pg_catalog.set_config('pytube.token', %(token)s::text, true)
 """
-ANSWERS_TO_EACH: Final = "SELECT pg_catalog.current_setting('pytube.answers')::json"
-"""For each document that was not written: its number, and the newer token or the error."""
+_ANSWERS_TO_EACH: Final = "SELECT pg_catalog.current_setting('pytube.answers')::json"
 # A document may refer to a later document of the batch. So refused documents are tried again, for as long as
 # that helps, and in turns from either end: a chain of them would take as many passes as it has documents.
 _ONE_BY_ONE = """
@@ -168,7 +169,9 @@ class Tables:
         shard = _NONE if options.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
         self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
         self.one_by_one = self._one_by_one()
-        """The block that writes each of the given documents that is not refused."""
+        """Several statements; the last answers for each document that was not written: its number, and the
+        newer token or the error.
+        """
         self.read = sql.SQL(_READ).format(
             document=self._document(options),
             stamp_shard=_NONE if options.shard is None else sql.SQL("AND s.shard = k.shard"),
@@ -197,7 +200,8 @@ class Tables:
             of_documents=sql.Literal(list(OF_DOCUMENTS)),
             **self._names,
         )
-        return sql.SQL("DO {}").format(sql.Literal(block.as_string()))
+        do = sql.SQL("DO {}").format(sql.Literal(block.as_string().replace("%", "%%")))
+        return sql.SQL("; ").join([sql.SQL(_GIVE_EACH), do, sql.SQL(_ANSWERS_TO_EACH)])
 
     def _document(self, options: PostgresOptions) -> sql.Composable:
         """The text of a row's document: that of its column, or the fields that its columns are of."""

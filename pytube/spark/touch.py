@@ -105,7 +105,9 @@ def touch(
         publish: `direct`: workers see a unit as soon as it is written; `staged`: all units at the end, in one
             transaction of each database.
         max_connections: sessions with all databases together; speculative copies of tasks have more.
-        buckets: units of a new job in each database.
+        buckets: units of a new job in each database. Each unit may have one shorter pod for each shard and
+            million of keys: a million ids over 16, 256 and 1024 shards are 4096, 16384 and 65536 pods with 64
+            units, and at most 4096 with 1.
         schema: the schema of our SQL.
         fingerprint: identifies the query; by default made of the plan of `df`. A job that began with another
             fingerprint is refused.

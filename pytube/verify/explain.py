@@ -9,6 +9,8 @@ from contextlib import suppress
 from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
+import orjson
+
 from pytube.comparison import Difference, decode, equal
 from pytube.config import Config
 from pytube.db.session import SessionPool
@@ -229,7 +231,7 @@ async def _look_at_both(source: Source, found: Explanation, sink: Sink) -> tuple
         if held == HOLDS_NOTHING:  # as a transform's DELETE: there is nothing to be sent
             held, found.source.exists = None, False
         body = held
-        found.held = None if held is None else decode(held)
+        found.held = None if held is None else _shown(held)
     return body, stored
 
 
@@ -242,7 +244,7 @@ async def _of_source(source: Source, side: Side, key: Key) -> bytes | None:
     if key in now.bodies:
         body = now.bodies[key]
         side.exists = body is not None
-        side.document = None if body is None else decode(body)
+        side.document = None if body is None else _shown(body)
         return body
     if now.orphans:
         side.unknown = f"no attached table has shard {key[0]}"
@@ -265,13 +267,22 @@ async def _of_sink(found: Explanation, key: Key, sink: Sink) -> tuple[Reading | 
         return None, Stored()
     side.exists = stored.exists
     try:
-        side.document = stored.value
+        side.document = None if stored.body is None else _shown(stored.body)
     except ValueError:
         side.document = "(no JSON)"
     found.seq = stored.seq
     if stored.token is not None:
         found.token, (found.epoch, found.counter) = str(stored.token), stored.token
     return there, stored
+
+
+def _shown(body: bytes) -> Any:
+    """The document, decoded; its text if it can't be written again: half a surrogate pair, deep nesting."""
+    value = decode(body)
+    with suppress(TypeError):
+        orjson.dumps({"side": {"document": value}})  # as it stands in the explanation
+        return value
+    return body.decode(errors="replace")
 
 
 async def _compare(pool: SessionPool, found: Explanation, body: bytes | None, stored: Stored) -> None:

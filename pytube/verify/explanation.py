@@ -11,6 +11,7 @@ from uuid import UUID
 from pytube.clock import for_people
 from pytube.comparison import Difference
 from pytube.counts import is_or_are, say_count
+from pytube.errors import on_host
 from pytube.model import Id
 
 MOST_RELATIONS = 1000
@@ -132,6 +133,8 @@ class Explanation:
     shard: int
     id: Id
     partition: int
+    host: str | None = None
+    """The Postgres host, where there are several."""
     pods: list[WaitingPod] = field(default_factory=list)
     looked_at: int = 0
     """Pods of the partition."""
@@ -167,7 +170,7 @@ class Explanation:
     @property
     def sentences(self) -> list[str]:
         """The meaning, and the remedy, in plain words."""
-        return [
+        said = [
             *self._of_waiting(),
             *self._of_relations(),
             *self._of_pause(),
@@ -177,6 +180,7 @@ class Explanation:
             *self._of_source(),
             self._verdict(),
         ]
+        return [on_host(sentence, self.host) for sentence in said]
 
     def as_json(self) -> dict[str, Any]:
         """For machines."""
@@ -195,7 +199,7 @@ class Explanation:
             )
             said += [self._of_mark(pod) for pod in self.pods if pod.marked_by is not None][:1]
         if not self.all_pods_seen:
-            command = f"pytube pods list {self.tube} --shard {self.shard} --key {shlex.quote(str(self.id))}"
+            command = f"pytube pods list {self.tube} {self._key}"
             said.insert(
                 0,
                 f"Only the first {self.looked_at} pods of partition {self.partition} were looked at: "
@@ -303,7 +307,7 @@ class Explanation:
                 if self.pods or any(one.pods for one in self.relations)
                 else ""
             )
-            parked = " It is still parked: retry or discard it (`pytube park`)." if self.parked else ""
+            parked = f" It is still parked: {self._retry_or_discard()}." if self.parked else ""
             return f"The sink holds what the source would send now.{waits}{parked}"
         return f"{self._how_they_differ(self.difference)}{self._why_they_differ()}"
 
@@ -317,8 +321,8 @@ class Explanation:
     def _why_they_differ(self) -> str:
         if self.parked is not None:
             return (
-                ", because the key is parked: fix the cause of the error, then retry it "
-                f"(`pytube park retry {self.tube}`)."
+                ", because the key is parked: fix the cause of the error, then "
+                f"{self._retry_or_discard()}, which changes nothing at the sink."
             )
         if self.pods:
             pause = " and its partition is paused" if self.pause is not None else ""
@@ -333,6 +337,15 @@ class Explanation:
             "touches all that differ). A change that made no touch is one cause: triggers disabled, or a "
             "table that the query joins and that is not attached."
         )
+
+    def _retry_or_discard(self) -> str:
+        which = f"{self.tube} {self._key}"
+        return f"retry it (`pytube park retry {which}`), or discard it (`pytube park discard {which}`)"
+
+    @property
+    def _key(self) -> str:
+        """The key as options of a command."""
+        return f"--shard {self.shard} --key {shlex.quote(str(self.id))}"
 
 
 def _long(seconds: float | None) -> str:

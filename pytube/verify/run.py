@@ -321,6 +321,10 @@ class _Run:
     is_walking: bool = True
     saved_at: float = field(default_factory=time.monotonic)
     told_at: float = field(default_factory=time.monotonic)
+    unknown: int = 0
+    """Documents at the sink of whose keys it can't be found out whether rows have them."""
+    example: str = ""
+    """One of these keys, and the reason."""
     page: int = _LOOK_AT_ONCE
     """Keys of a page; what documents there are is learned from the first."""
 
@@ -514,6 +518,11 @@ class _Run:
                 await self._suspect(shard, possible, known)
         await self._look_again()
         left_out = [sink.overlooked()] if isinstance(sink, PartsSink) else []
+        if self.unknown:
+            left_out.append(
+                f"whether the sink alone has {say_count(self.unknown, 'key')} that can't be read, "
+                f"e.g. {self.example}"
+            )
         if strange:
             left_out.append(
                 f"{strange} documents at the sink have ids that no row of this tube can have, e.g. "
@@ -527,15 +536,20 @@ class _Run:
     async def _suspect(self, shard: int, ids: Sequence[Id], known: set[Key]) -> None:
         """Suspect the keys of a page of the scan that no row has; `known`: the keys met before.
 
-        Some sinks give a key several times, as a rule close to each other.
+        Some sinks give a key several times, as a rule close to each other. A key that can't be read is not
+        judged: where a row has it, the walk has counted it.
         """
         new = [key for key in ((shard, id_) for id_ in dict.fromkeys(ids)) if key not in known]
         for start in range(0, len(new), READ_MOST):
-            found = await self.source.without_row(new[start : start + READ_MOST])
+            unknown: dict[Key, str] = {}
+            found = await self.source.without_row(new[start : start + READ_MOST], unknown)
             self.progress.suspects += found
+            self.unknown += len(unknown)
+            for (_, id_), reason in unknown.items():
+                self.example = f"shard {shard} id {str(id_)[:50]!r}: {reason}"
             if len(known) >= _REMEMBERED:
                 known.clear()
-            known.update(found)
+            known.update(found, unknown)
         if len(self.progress.suspects) >= _SUSPECTS:
             await self._look_again()
 

@@ -146,16 +146,21 @@ class Source:
         await self._read(now, keys)
         return now
 
-    async def without_row(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """The keys that no row of the tube has, and each of which that can't be found out, even alone."""
+    async def without_row(self, keys: Sequence[Key], unknown: dict[Key, str]) -> Sequence[Key]:
+        """The keys that no row of the tube has.
+
+        `unknown` gets the keys that can't be read, even alone, with the reasons.
+        """
         groups = by_shard(keys)
         try:
             found = await self._rows.read(groups)
-        except (EnrichDataError, EnrichTimeout):
+        except (EnrichDataError, EnrichTimeout) as error:
             if len(keys) == 1:
-                return keys
+                unknown[keys[0]] = str(error)
+                return []
             half = len(keys) // 2
-            return [*await self.without_row(keys[:half]), *await self.without_row(keys[half:])]
+            first = await self.without_row(keys[:half], unknown)
+            return [*first, *await self.without_row(keys[half:], unknown)]
         return [
             (shard, key) for shard, ids in groups.items() for key in ids if key not in found[shard].bodies
         ]

@@ -267,6 +267,18 @@ def test_nothing_of_ours_is_dropped(project: Project) -> None:
     project.check()
 
 
+def test_tubes_that_are_not_declared_are_left_alone_and_named(
+    project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    project.do("SELECT tube.tube_ensure_exists('other')")
+    with caplog.at_level("INFO", "alembic"):
+        project.check()
+    said = [
+        one.getMessage() for one in caplog.records if one.name.startswith("alembic") and "tube" in one.msg
+    ]
+    assert said == ["Left alone tube 'other', which target_metadata does not declare; op.drop_tube drops it"]
+
+
 def test_capture_follows_a_renamed_column(project: Project) -> None:
     project.write("two", "op.alter_column('orders', 'id', new_column_name='number')")
     project.upgrade()

@@ -242,6 +242,23 @@ def test_the_check_finds_drift(migrated: Project, tmp_path: Path) -> None:
     )
 
 
+def test_the_check_after_fields_were_renamed(migrated: Project) -> None:
+    stock = {"SHOP_STOCK": "1"}
+    migrated.manage("migrate", "stock", environment=stock)
+    for column in ("number", "amount"):  # before capture has followed, and after
+        of_tube = "SELECT columns FROM tube.tube_list() WHERE tube = 'parts-live'"
+        assert column in scalar(migrated.session, of_tube)
+        found = migrated.check(stock)
+        assert found.count("WARNING") == 1
+        assert "another way" not in found
+        assert "document.parts can't be applied" in found
+        assert "HINT: Correct it in the file, or by a migration with another Document." in found
+        assert "does it" not in found
+        migrated.session.execute("SELECT tube.tube_sync()")
+    migrated.session.execute("SELECT tube.tube_table_ensure_attached('parts-moved', 'public.stock_part', 0)")
+    assert "columns that count all -> place_id" in migrated.check(stock)
+
+
 def test_the_check_says_what_it_did_not_check(empty: Project, tmp_path: Path) -> None:
     # Migrations that are still to run are no drift.
     assert "no issues" in empty.check()

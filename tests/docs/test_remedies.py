@@ -14,6 +14,7 @@ import click
 import pytest
 
 from pytube.cli.program import Later, cli
+from pytube.errors import on_host
 from tests.helpers.database import ROOT
 
 PROSE = {
@@ -96,6 +97,30 @@ def wrong_with(words: list[str]) -> str | None:
 def test_commands_that_are_named_are_there(path: Path) -> None:
     wrong = [(words, why) for words in named(path) if (why := wrong_with(words)) is not None]
     assert wrong == []
+
+
+def commands(command: click.Command = cli, path: str = "pytube") -> Iterator[tuple[str, click.Command]]:
+    command = command.load() if isinstance(command, Later) else command
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, one in command.commands.items():
+        yield from commands(one, f"{path} {name}")
+
+
+READ_ALL = {"pytube status", "pytube doctor", "pytube top", "pytube web"}
+"""Commands that read all hosts where none is named."""
+
+
+def test_a_command_that_asks_for_the_host_has_it_where_several_are_configured() -> None:
+    for path, command in commands():
+        asks = path not in READ_ALL and any("--host" in one.opts for one in command.params)
+        said = f"run `{path} x`, then {path}"
+        name = path.removeprefix("pytube ")
+        with_host = f"run `pytube --host 'a b' {name} x`, then pytube --host 'a b' {name}"
+        assert on_host(said, "a b") == (with_host if asks else said)
+        assert on_host(said, None) == said
+    assert on_host("pytube installs the pytube outboxes", "a") == "pytube installs the pytube outboxes"
 
 
 def test_a_wrong_one_is_found() -> None:

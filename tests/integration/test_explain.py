@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pytube.config import Config, parse
@@ -181,6 +182,14 @@ def test_it_is_parked(conn: Conn, config: Config) -> None:
     assert found.parked is not None
     assert (found.parked.error, found.parked.attempts) == ("too bad", 3)
     assert "because the key is parked" in found.sentences[-1]
+    commands = [f"`pytube park {what} t --shard 1 --key 42`" for what in ("retry", "discard")]
+    assert all(command in found.sentences[-1] for command in commands)
+    write(config, {"id": 42, "n": 1, "name": "Ada"}, (1, 1))
+    found = ask(config)
+    assert found.difference is None
+    assert all(command in found.sentences[-1] for command in commands)
+    found.host = "one"
+    assert "`pytube --host one park discard t --shard 1 --key 42`" in found.sentences[-1]
 
 
 def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -> None:
@@ -195,6 +204,16 @@ def test_it_has_failed_and_its_partition_is_paused(conn: Conn, config: Config) -
     assert "while the cooks are counted (`pytube resume t`)" in paused
     assert any("has failed 2 times" in said and "too many cooks" in said for said in found.sentences)
     assert found.sentences[-1].endswith("was not delivered yet and its partition is paused.")
+
+
+@pytest.mark.parametrize("depth", [253, 900])
+def test_a_document_that_is_nested_deeply_is_shown_as_text(config: Config, depth: int) -> None:
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    write(config, body, (1, 1))
+    found = ask(config)
+    assert found.difference == "different"
+    assert isinstance(found.sink.document, str)
+    assert json.loads(orjson.dumps(found.as_json(), default=str))["sink"]["document"] == found.sink.document
 
 
 def test_the_sink_is_ahead(config: Config) -> None:

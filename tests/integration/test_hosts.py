@@ -254,6 +254,17 @@ def test_commands_on_several_hosts(config_file: Path, one: str, two: str, other_
     assert checks["tube items"] == "ok"
     assert "shards of items" not in checks
 
+    run(*options, "pause", "items", "--host", "two")
+    remedy = "pytube --host two resume items"
+    assert remedy in run(*options, "status").stderr
+    assert remedy in [check["remedy"] for check in run_json(*options, "doctor", code=1)]
+    assert remedy in [check["remedy"] for check in run_json(*options, "doctor", "--host", "two")]
+    explained = run_json(*options, "explain", "items", "1", "--host", "two")["sentences"]
+    assert any(f"`{remedy}`" in sentence for sentence in explained)
+    gone = run(*options, "outbox", "status", "none", "--host", "two", code=2).stderr
+    assert "`pytube --host two outbox list` lists" in gone
+    run(*options, *remedy.split()[1:])
+
     other_server.postgres.kill()
     half = run(*options, "status", code=3)
     assert half.stdout.splitlines()[0].split("\t")[:2] == ["host", "tube"]

@@ -293,6 +293,20 @@ def test_a_script_of_yesterday_is_refused(pair: Pair) -> None:
     assert state(pair.postgres, pair.scripted) == before
 
 
+def test_a_script_that_is_overtaken_stops(pair: Pair) -> None:
+    """By another apply between two of its steps."""
+    script = pair.printed(FILE)
+    head = script[: script.index("SET client_min_messages")]
+    cut = script.index("\n-- attach shop.products")
+    assert pair.psql(script[:cut]) == ""
+    (pair.folder / "pytube.toml").write_text(CHANGED)
+    pair.run(pair.scripted, "apply", "--yes")
+    before = state(pair.postgres, pair.scripted)
+    said = pair.psql(f"{head}{script[cut:]}", code=3)
+    assert "tube.stock: another declaration of it was applied since this was printed" in said
+    assert state(pair.postgres, pair.scripted) == before
+
+
 def test_a_renaming_that_nothing_has_followed_is_refused(
     dsn: str, conn: psycopg.Connection, tmp_path: Path
 ) -> None:

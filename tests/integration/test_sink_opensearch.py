@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK, Key, Ok, Reject, Retry, Stale, Token
 from pytube.sinks.base import Sink
 from pytube.testing import SinkContract, batch
+from pytube.verify.compare import difference
 from tests.helpers.frozen import freeze, thaw
 from tests.helpers.opensearch import SMALL, Index, an_index, request
 
@@ -294,3 +296,28 @@ async def test_a_version_that_others_counted_up_hides_no_write(index: Index) -> 
     (result,) = await sink.send(batch({1: {"v": 3}}, token=(5, 4)))
     assert not isinstance(result, Ok | Stale)
     await sink.close()
+
+
+@pytest.mark.parametrize("depth", [255, 900])
+async def test_a_document_that_is_nested_deeply_is_read(index: Index, depth: int) -> None:
+    """Nothing else could be verified or explained."""
+    body = b'{"a":' * depth + b"1" + b"}" * depth
+    sink = index.sink()
+    await sink.open()
+    await sink.send(batch({1: body, 2: {"a": 1}}, tube="t"))
+    found = await sink.read("t", [(0, 1), (0, 2)])
+    await sink.close()
+    assert difference(body, found[0, 1]) is None
+    assert difference(b'{"a":1}', found[0, 2]) is None
+
+
+async def test_a_document_with_half_of_a_surrogate_pair_is_read(index: Index) -> None:
+    """Of another writer: the server takes it, and it is no UTF-8."""
+    sink = index.sink()
+    await sink.open()
+    await sink.send(batch({1: {"a": 1}}, tube="t"))
+    (hit,) = index.hits()
+    request(f"{index.url}/_doc/{quote(hit['_id'], safe='')}", "PUT", {"a": "\ud800"})
+    found = await sink.read("t", [(0, 1)])
+    await sink.close()
+    assert difference(b'{"a":1}', found[0, 1]) == "different"

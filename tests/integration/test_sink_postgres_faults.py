@@ -101,6 +101,32 @@ async def test_many_at_fault_take_one_more_transaction(
     assert numbers[0][1] - before[1] < 450 + 2 * 50 + 10
 
 
+async def test_a_worker_that_is_stopped_among_documents_at_fault_holds_no_lock(
+    bare_dsn: str, eye: Eye, proxy: Proxy
+) -> None:
+    """The batch of its successor would wait for it."""
+    eye.execute("CREATE TABLE copy (id bigint PRIMARY KEY, n smallint)")
+    eye.execute(
+        "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        " IF current_setting('pytube.tube', true) <> '' THEN PERFORM pg_advisory_xact_lock(1); END IF;"
+        " RETURN NEW; END $$"
+    )
+    eye.execute("CREATE TRIGGER hold BEFORE INSERT ON copy FOR EACH ROW EXECUTE FUNCTION hold()")
+    eye.execute("SELECT pg_advisory_lock(1)")
+    async with opened(through(proxy, bare_dsn), key=["id"], columns=["n"], pool_size=1) as sink:
+        sending = asyncio.create_task(sink.send(batch({1: {"n": 70_000}, 2: {"n": 2}})))
+        await until_waiting(eye)
+        proxy.switch(Mode.REQUESTS_LOST)  # as of a process that is stopped here
+        eye.execute("SELECT pg_advisory_unlock(1)")
+        open_ones = (
+            "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pytube sink'"
+            " AND datname = current_database() AND state <> 'idle'"
+        )
+        await wait_until_async(lambda: rows(eye, open_ones) == [(0,)], timeout=8, what="nothing is open")
+        assert rows(eye, "SELECT id FROM copy") == [(2,)]
+        sending.cancel()
+
+
 async def test_all_kinds_among_documents_at_fault(bare_dsn: str, eye: Eye) -> None:
     """Names that need quotes; a trigger's words; a newer write; deletes; what is no text at all."""
     eye.execute(

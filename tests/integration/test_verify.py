@@ -20,6 +20,7 @@ from pytube.config import Config, parse
 from pytube.enrich import Enricher
 from pytube.errors import (
     ConfigError,
+    EnrichDataError,
     EnrichTimeout,
     SinkUnavailable,
     StatementFailed,
@@ -185,6 +186,28 @@ def test_what_differs_is_counted_once_where_rows_can_not_be_read_all_at_once(
     report = asyncio.run(check(copy))
     assert (report.compared, report.missing, report.extra, report.different) == (300, 1, 1, 1)
     assert report.unsendable == 0
+
+
+def test_a_key_that_can_not_be_read_even_alone_is_counted_once(
+    copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the walk, and not again among the documents that only the sink has."""
+    copy.deliver()
+    read = Enricher.read
+
+    async def refusing(self: Enricher, groups: Any) -> Any:
+        if any(9 in ids for ids in groups.values()):
+            raise EnrichDataError("division by zero")
+        return await read(self, groups)
+
+    monkeypatch.setattr(Enricher, "read", refusing)
+    report = asyncio.run(check(copy))
+    assert (report.compared, report.unsendable, report.extra) == (300, 1, 0)
+    assert report.examples == {"unsendable": [(0, 9)]}
+    assert not report.is_complete
+    assert report.not_checked == [
+        "whether the sink alone has 1 key that can't be read, e.g. shard 0 id '9': division by zero"
+    ]
 
 
 def test_repair_touches_what_differs_and_nothing_else(copy: Copy) -> None:

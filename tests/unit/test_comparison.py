@@ -41,6 +41,17 @@ def test_not_equal(one: bytes, other: bytes) -> None:
     assert difference(one, Stored(other)) == "different"
 
 
+@pytest.mark.parametrize("depth", [250, 255, 500, 1000])
+def test_documents_nested_deeply(depth: int) -> None:
+    """As deeply as OpenSearch takes them; Python's own comparison ends before."""
+    one, other, third = (
+        b'{"a":' * depth + value + b"}" * depth for value in (b"[1, true]", b"[1.0,true]", b"[1,1]")
+    )
+    assert equal(decode(one), decode(other))
+    assert difference(one, Stored(other)) is None
+    assert difference(one, Stored(third)) == "different"
+
+
 def test_missing_extra_and_no_json() -> None:
     assert difference(b"null", Stored()) == "missing"
     assert difference(None, Stored(b"null")) == "extra"

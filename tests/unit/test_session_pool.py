@@ -8,13 +8,14 @@ import time
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar, cast
 
+import psycopg
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pytube.db.session import Session, SessionPool, Use
-from pytube.errors import DatabaseUnavailable, StatementFailed
+from pytube.errors import DatabaseUnavailable, PooledSession, StatementFailed
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class Opener:
 
     def __init__(self, size: int) -> None:
         self.sessions: list[FakePooled] = []
-        self.down = False
+        self.failure: DatabaseUnavailable | None = None
         self.may_open = asyncio.Event()
         """While it is not set, opening hangs."""
         self.may_open.set()
@@ -87,8 +88,8 @@ class Opener:
             await self.may_open.wait()
         finally:
             self.opening -= 1
-        if self.down:
-            raise DatabaseUnavailable("nobody answers")
+        if self.failure is not None:
+            raise self.failure
         self.sessions.append(FakePooled(len(self.sessions)))
         return cast("Session", self.sessions[-1])
 
@@ -203,15 +204,19 @@ async def test_a_burst_of_short_statements_opens_few_sessions() -> None:
 async def test_who_waits_for_a_session_that_is_not_to_be_had_fails_with_it() -> None:
     """Else each would wait for a time-out of its own, one after the other."""
     opener = Opener(6)
-    opener.down = True
+    cause = psycopg.OperationalError("the server closed the connection")
+    opener.failure, opener.failure.__cause__ = PooledSession("the pooler gives none"), cause
     opener.may_open.clear()
     statements = [asyncio.create_task(opener.pool.rows("SELECT 1")) for _ in range(6)]
     await turn_over()
     opener.may_open.set()
     answers = await asyncio.gather(*statements, return_exceptions=True)
-    assert [str(answer) for answer in answers] == ["nobody answers"] * 6
+    assert [str(answer) for answer in answers] == ["the pooler gives none"] * 6
+    assert {(type(answer), cast("Exception", answer).__cause__) for answer in answers} == {
+        (PooledSession, cause)
+    }
     assert opener.tries == 1
-    opener.down = False
+    opener.failure = None
     assert await opener.pool.rows("SELECT 1") == [(0, "SELECT 1")]
 
 
@@ -281,21 +286,21 @@ async def test_a_statement_that_postgres_refuses_costs_no_session() -> None:
 
 async def test_a_session_that_cannot_be_opened_takes_no_slot() -> None:
     opener = Opener(1)
-    opener.down = True
+    opener.failure = DatabaseUnavailable("nobody answers")
     for _ in range(3):
         with pytest.raises(DatabaseUnavailable, match="nobody answers"):
             await opener.pool.rows("SELECT 1")
-    opener.down = False
+    opener.failure = None
     await opener.pool.rows("SELECT 1")
 
 
 async def test_who_waits_gets_the_slot_of_a_session_that_could_not_be_opened() -> None:
     opener = Opener(1)
-    opener.down = True
+    opener.failure = DatabaseUnavailable("nobody answers")
     opener.may_open.clear()
     first, second = Borrower(opener), Borrower(opener)
     await turn_over()
-    opener.down = False
+    opener.failure = None
     first.task.cancel()
     opener.may_open.set()
     await turn_over()
@@ -563,7 +568,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(down=st.booleans(), hangs=st.booleans())
     def change_server(self, down: bool, hangs: bool) -> None:
-        self.opener.down = down
+        self.opener.failure = DatabaseUnavailable("nobody answers") if down else None
         if hangs:
             self.opener.may_open.clear()
         else:
@@ -599,7 +604,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     async def check_that_no_slot_is_lost(self) -> None:
         """All who still want a session get one; then there are as many as at the beginning."""
-        self.opener.down = False
+        self.opener.failure = None
         self.opener.may_open.set()
         for borrower in self.borrowers:
             borrower.let_go()

@@ -16,7 +16,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 # Django's name
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, InterfaceError, connections
-from django.db.migrations import DeleteModel, RenameModel
+from django.db.migrations import DeleteModel, RenameField, RenameModel
 from django.db.migrations.loader import MigrationLoader
 
 from pytube.config import Config, load
@@ -26,7 +26,10 @@ from pytube.contrib.django.operations import (
     DetachTube,
     Document,
     InstallTube,
+    Renames,
     config_of,
+    renamed,
+    renamed_field,
     table_of,
 )
 from pytube.db.version import check
@@ -80,7 +83,7 @@ def _checked(given: Options) -> Iterator[CheckMessage]:
         tubes = Tubes(connection, given.schema)
         yield from _settings(declared, tubes)
         for key, attach in declared.attached.items():
-            yield from _attachment(key, attach, places[key], tubes)
+            yield from _attachment(key, attach, declared.renames.get(key, ()), places[key], tubes)
         yield from _documents(declared, connection, given)
 
 
@@ -90,6 +93,8 @@ class _Declared:
 
     attached: dict[tuple[str, str, str], AttachTube] = field(default_factory=dict)
     """By tube, app and model, by the names that they have now."""
+    renames: dict[tuple[str, str, str], list[tuple[str, str]]] = field(default_factory=dict)
+    """By the same: the fields that were renamed since, from and to."""
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Partitions and predicates of tubes, as the last migration that gave them."""
     documents: dict[str, Document] = field(default_factory=dict)
@@ -120,6 +125,7 @@ class _Declared:
                     self.settings.pop(operation.tube, None)
             case AttachTube():
                 self.attached[operation.key(app_label)] = operation
+                self.renames.pop(operation.key(app_label), None)
                 settings = self.settings.setdefault(operation.tube, {})
                 if operation.partitions is not None:
                     settings["partitions"] = operation.partitions
@@ -127,12 +133,26 @@ class _Declared:
                     settings["predicate"] = operation.predicate.strip()
             case Document():
                 self.documents[operation.name] = operation
-            case RenameModel() | DeleteModel():
-                old = operation.name_lower if isinstance(operation, DeleteModel) else operation.old_name_lower
-                for key in [key for key in self.attached if key[1:] == (app_label, old)]:
-                    attach = self.attached.pop(key)
-                    if isinstance(operation, RenameModel):
-                        self.attached[key[0], app_label, operation.new_name_lower] = attach
+            case RenameField() | RenameModel() | DeleteModel():
+                self._followed(app_label, operation)
+
+    def _followed(self, app_label: str, operation: Any) -> None:
+        """Attachments are of models by the names that these have now."""
+        match operation:
+            case RenameField():
+                for key in self._of(app_label, operation.model_name_lower):
+                    self.renames.setdefault(key, []).append((operation.old_name, operation.new_name))
+            case RenameModel():
+                for key in self._of(app_label, operation.old_name_lower):
+                    new = key[0], app_label, operation.new_name_lower
+                    self.attached[new], self.renames[new] = self.attached.pop(key), self.renames.pop(key, [])
+            case DeleteModel():
+                for key in self._of(app_label, operation.name_lower):
+                    del self.attached[key]
+
+    def _of(self, app_label: str, model: str) -> list[tuple[str, str, str]]:
+        """The attachments of a model, by its name in lower case."""
+        return [key for key in self.attached if key[1:] == (app_label, model)]
 
 
 # --- tubes of models --------------------------------------------------------------------------------
@@ -163,15 +183,34 @@ def _settings(declared: _Declared, tubes: Tubes) -> Iterator[CheckMessage]:
             yield Warning(text, hint=f"`pytube tube create` changes it: {'; '.join(found)}.", id=_DRIFT)
 
 
+def _changes(
+    tubes: Tubes, attach: AttachTube, renames: Renames, model: Any, table: str
+) -> Sequence[str] | None:
+    """How the table is attached otherwise than it was declared, before some fields were renamed.
+
+    Until capture has followed, which workers see to, the tube has the names of before.
+    """
+    now = attach.wish_for(model, renames)
+    found = tubes.changes(attach.tube, table, now)
+    if found and renames:
+        before = renamed(now, lambda name: renamed_field(name, [pair[::-1] for pair in reversed(renames)]))
+        found = tubes.changes(attach.tube, table, before) and found
+    return found
+
+
 def _attachment(
-    key: tuple[str, str, str], attach: AttachTube, place: tuple[Any, str] | Exception, tubes: Tubes
+    key: tuple[str, str, str],
+    attach: AttachTube,
+    renames: Renames,
+    place: tuple[Any, str] | Exception,
+    tubes: Tubes,
 ) -> Iterator[CheckMessage]:
     tube, app_label, name = key
     try:
         if isinstance(place, Exception):
             raise place
         model, table = place
-        found = tubes.changes(tube, table, attach.wish_for(model))
+        found = _changes(tubes, attach, renames, model, table)
     except (LookupError, PytubeError) as error:
         yield _not_checked(f"{app_label}.{name} in tube {tube}", error)
         return
@@ -236,6 +275,8 @@ def _said(plan: Plan) -> str:
 
 
 def _hint(plan: Plan) -> str:
+    if plan.problem is not None:
+        return "Correct it in the file, or by a migration with another Document."
     if plan.state is State.GONE:
         return "`pytube plan` shows what `pytube apply --prune` would do; or put it back into the file."
     return (

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, LiteralString
+from typing import Any, Final, LiteralString, TypeAlias
 
 import psycopg
 from django.core.exceptions import FieldDoesNotExist
@@ -35,6 +36,9 @@ from pytube.tubes.admin import Tubes
 from pytube.tubes.attachments import Wish
 
 _log = logging.getLogger("pytube.django")
+
+Renames: TypeAlias = Sequence[tuple[str, str]]
+"""Fields, from and to, in their order."""
 
 _TABLE: Final = """
     SELECT pg_catalog.quote_ident(n.nspname) || '.' || pg_catalog.quote_ident(c.relname)
@@ -261,16 +265,9 @@ class AttachTube(_Operation):
             _log.warning("tube %s is dropped with its contents: %s", self.tube, error)
             tubes.drop(self.tube, force=True)
 
-    def wish_for(self, model: Any) -> Wish:
-        """The wish, by columns."""
-        wish = self.wish
-        return replace(
-            wish,
-            id_col=wish.id_col and _column(model, wish.id_col),
-            columns=None if wish.columns is None else [_column(model, name) for name in wish.columns],
-            key_cols=None if wish.key_cols is None else [_column(model, name) for name in wish.key_cols],
-            shard_by=wish.shard_by and _column(model, wish.shard_by),
-        )
+    def wish_for(self, model: Any, renames: Renames = ()) -> Wish:
+        """The wish, by columns; `renames`: of fields since it was written."""
+        return renamed(self.wish, lambda name: _column(model, name, renames))
 
     def _key_type(self, connection: Any, model: Any) -> KeyType | None:
         if self.keys is not None:
@@ -302,6 +299,17 @@ class DetachTube(AttachTube):
         super()._do(at)
 
 
+def renamed(wish: Wish, rename: Callable[[str], str]) -> Wish:
+    """The wish with other names of its columns."""
+    return replace(
+        wish,
+        id_col=wish.id_col and rename(wish.id_col),
+        columns=None if wish.columns is None else [rename(name) for name in wish.columns],
+        key_cols=None if wish.key_cols is None else [rename(name) for name in wish.key_cols],
+        shard_by=wish.shard_by and rename(wish.shard_by),
+    )
+
+
 def table_of(connection: Any, model: Any) -> str:
     """The table of a model, `schema.table`; found by the application's search path."""
     name = connection.ops.quote_name(model._meta.db_table)  # noqa: SLF001 # Django's way
@@ -316,12 +324,20 @@ def table_of(connection: Any, model: Any) -> str:
     return str(row[0])
 
 
-def _column(model: Any, name: str) -> str:
+def renamed_field(name: str, renames: Renames) -> str:
+    """The name of a field, or of its column, after renames of fields."""
+    for old, new in renames:
+        if name in (old, f"{old}_id"):
+            name = new + name.removeprefix(old)
+    return name
+
+
+def _column(model: Any, name: str, renames: Renames = ()) -> str:
     """The column of a field; other names are columns already."""
-    try:
-        return str(model._meta.get_field(name).column or name)  # noqa: SLF001 # Django's way
-    except FieldDoesNotExist:
-        return name
+    for one in dict.fromkeys((renamed_field(name, renames), name)):
+        with suppress(FieldDoesNotExist):
+            return str(model._meta.get_field(one).column or one)  # noqa: SLF001 # Django's way
+    return name
 
 
 # --- documents --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from pytube import clock
+from pytube.comparison import decode
 from pytube.errors import SinkTimeout
 from pytube.sinks import http
 from pytube.sinks.registry import ServerOptions, TemplateText
@@ -221,7 +222,7 @@ class Client:
 
     def _decoded(self, answer: http.Answer) -> Any:
         try:
-            found = orjson.loads(answer.body)
+            found = decode(answer.body)
         except ValueError:
             if answer.status < 300:
                 raise SinkTimeout(f"{self.where} gave an incomplete answer: it is not valid JSON") from None

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Any, Self
 
-import orjson
-
+from pytube.comparison import encode
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import Batch, Id, Key, KeyType, Result, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite
@@ -180,9 +179,10 @@ class OpenSearchSink:
 
     def _stored(self, source: dict[str, Any]) -> Stored:
         stamp = source.pop(self._options.stamp, None)
+        body = encode(source)
         if not isinstance(stamp, dict) or "token" not in stamp:
-            return Stored(orjson.dumps(source))  # by others
-        return Stored(orjson.dumps(source), Token.parse(stamp["token"]), stamp.get("seq"))
+            return Stored(body)  # by others
+        return Stored(body, Token.parse(stamp["token"]), stamp.get("seq"))
 
     async def read_mark(self, tube: str) -> str | None:
         """The uuid of the index; that of the first one, where a reindex has moved the alias since.

@@ -22,6 +22,8 @@ DATABASES = {"default": _database("SHOP_DSN")}
 if "OTHER_DSN" in os.environ:
     DATABASES["other"] = _database("OTHER_DSN")
 INSTALLED_APPS = ["pytube.contrib.django", "tests.contrib.django_project.shop"]
+if "SHOP_STOCK" in os.environ:
+    INSTALLED_APPS.append("tests.contrib.django_project.stock")
 PYTUBE = {"schema": os.environ.get("SHOP_SCHEMA", "tube"), "config": os.environ.get("SHOP_CONFIG")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 SECRET_KEY = "only for tests"

@@ -1,0 +1,1 @@
+"""An app whose fields were renamed."""
