@@ -1041,8 +1041,7 @@ CREATE TABLE tube.tube_attachment (
     touch_name text,
     columns name[],
     replica boolean DEFAULT false NOT NULL,
-    seen_attnums smallint[],
-    seen_key text[],
+    seen jsonb,
     members oid[],
     waiting oid[],
     shard_place smallint,
@@ -1054,7 +1053,7 @@ CREATE TABLE tube.tube_attachment (
 
 CREATE FUNCTION tube.tube_private_ask_backfill(att tube.tube_attachment, why text) RETURNS void
     LANGUAGE plpgsql
-    AS 85504727d8f7eeaf;
+    AS b4fbb4c0e684a3c2;
 
 CREATE FUNCTION tube.tube_private_ask_once(tube text, shard integer, root text, order_col name) RETURNS void
     LANGUAGE plpgsql
@@ -1076,7 +1075,7 @@ CREATE FUNCTION tube.tube_private_attachment(tube text, tbl regclass) RETURNS tu
 
 CREATE FUNCTION tube.tube_private_attachment_now(att tube.tube_attachment) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS a3302d3dfc5bc1b7;
+    AS 9881b3bdb5cc98e4;
 
 CREATE FUNCTION tube.tube_private_attachments_with(tube text, predicate text) RETURNS SETOF tube.tube_attachment
     LANGUAGE sql
@@ -1124,7 +1123,7 @@ CREATE FUNCTION tube.tube_private_begin_around(outbox text, partitions integer, 
 CREATE FUNCTION tube.tube_private_begin_attach(tube text, tbl regclass, shard integer, shards integer, id_col name, columns name[], replica boolean, key_cols name[] DEFAULT NULL::name[], shard_by name DEFAULT NULL::name, OUT was tube.tube_attachment, OUT wanted tube.tube_attachment, OUT differs boolean) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS f10f9f396b075590;
+    AS bcf1dd6486561b2e;
 
 CREATE FUNCTION tube.tube_private_begin_change(outbox text, partitions integer, partition integer, leader_id uuid, ids bigint[], OUT tbl text, OUT condition text, OUT part text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1159,7 +1158,7 @@ CREATE FUNCTION tube.tube_private_begin_step3(step1 text, tube text, tbl regclas
 CREATE FUNCTION tube.tube_private_begin_sync(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 057e83360b2a0d9b;
+    AS 1f1acdc1144be989;
 
 CREATE FUNCTION tube.tube_private_bound_sql(row_name text, col name, type oid, bound oid) RETURNS text
     LANGUAGE sql STABLE
@@ -1205,10 +1204,6 @@ CREATE FUNCTION tube.tube_private_check_ids(ids anyarray) RETURNS void
 CREATE FUNCTION tube.tube_private_check_items(items jsonb) RETURNS void
     LANGUAGE plpgsql
     AS 64cc7f6bcb7bcc4c;
-
-CREATE FUNCTION tube.tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) RETURNS name[]
-    LANGUAGE plpgsql STABLE
-    AS aad2e5ac71d38363;
 
 CREATE FUNCTION tube.tube_private_check_limit(in_limit integer, at_least integer DEFAULT 1) RETURNS void
     LANGUAGE plpgsql
@@ -1289,7 +1284,11 @@ CREATE FUNCTION tube.tube_private_close_capture() RETURNS void
 
 CREATE FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) RETURNS name[]
     LANGUAGE plpgsql
-    AS dc453d6a0da7c857;
+    AS 94f842cf7ff0aaba;
+
+CREATE FUNCTION tube.tube_private_complete(att tube.tube_attachment) RETURNS tube.tube_attachment
+    LANGUAGE plpgsql
+    AS 6c63ecf6fe4308e6;
 
 CREATE FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[], of_step3 boolean DEFAULT false) RETURNS boolean
     LANGUAGE plpgsql
@@ -1302,13 +1301,13 @@ CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
 
 CREATE FUNCTION tube.tube_private_drop(tube text, force boolean) RETURNS void
     LANGUAGE plpgsql
-    AS 9f4199d91514af9a;
+    AS 6f79f613ef827328;
 
-CREATE FUNCTION tube.tube_private_drop_former(stored tube.tube_attachment, wanted tube.tube_attachment, trigger_function text) RETURNS void
+CREATE FUNCTION tube.tube_private_drop_former(digest text, VARIADIC kept tube.tube_attachment[]) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     SET lock_timeout TO '50ms'
-    AS c4070093038d516c;
+    AS 2d16b831e65f1c5a;
 
 CREATE FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1324,26 +1323,17 @@ CREATE FUNCTION tube.tube_private_drop_parked(outbox text, ids bigint[]) RETURNS
 CREATE FUNCTION tube.tube_private_drop_routines(att tube.tube_attachment, owner regrole) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
-    AS c1963d4fb355e40d;
+    AS ed35533bcf66a3c9;
 
 CREATE FUNCTION tube.tube_private_drop_stored() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 0e32949fd33409eb;
 
-CREATE FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) RETURNS void
-    LANGUAGE plpgsql
-    SET quote_all_identifiers TO 'off'
-    AS e17526b8d592057c;
-
 CREATE FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     AS 67a226bd0924c30e;
-
-CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
-    LANGUAGE plpgsql
-    AS 0f2e2f87b9f8c26b;
 
 CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
     LANGUAGE sql IMMUTABLE
@@ -1423,9 +1413,9 @@ CREATE FUNCTION tube.tube_private_flag_sql(tube text) RETURNS text
     LANGUAGE sql STABLE
     AS d4aa4ab02b53a14b;
 
-CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURNS void
+CREATE FUNCTION tube.tube_private_follow_columns(tube text, tbl regclass) RETURNS tube.tube_attachment
     LANGUAGE plpgsql
-    AS cd24dd39d589424a;
+    AS 864360a2cdf6b550;
 
 CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
     LANGUAGE plpgsql
@@ -1435,11 +1425,11 @@ CREATE FUNCTION tube.tube_private_follow_ddl() RETURNS event_trigger
 
 CREATE FUNCTION tube.tube_private_follow_key(was tube.tube_attachment, now tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS 74cf74efcf322d4f;
+    AS 35e04af619c00d84;
 
-CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) RETURNS void
+CREATE FUNCTION tube.tube_private_follow_members(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
-    AS d75e7e5868140e68;
+    AS 69a3946ce9c8e829;
 
 CREATE FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
@@ -1447,7 +1437,7 @@ CREATE FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) RETURNS
 
 CREATE FUNCTION tube.tube_private_forget(tube text, tables regclass[]) RETURNS void
     LANGUAGE plpgsql
-    AS 0ff5238e5c82f6e9;
+    AS 768b9fca004f506d;
 
 CREATE FUNCTION tube.tube_private_forget_failures(reg tube.tube_registry, places tid[], in_key text) RETURNS void
     LANGUAGE plpgsql
@@ -1475,7 +1465,7 @@ CREATE FUNCTION tube.tube_private_function(att tube.tube_attachment, kind text) 
 
 CREATE FUNCTION tube.tube_private_function_ddl(name text, types text, arguments text, returns text, path boolean, body text, owner regrole, callers regrole[]) RETURNS SETOF text
     LANGUAGE plpgsql STABLE
-    AS dcd4e1fa3567174b;
+    AS 8b398a6ab8db049f;
 
 CREATE FUNCTION tube.tube_private_guard(att tube.tube_attachment) RETURNS jsonb
     LANGUAGE plpgsql STABLE
@@ -1533,7 +1523,7 @@ CREATE FUNCTION tube.tube_private_inserting_attachment(backfill tube.tube_backfi
 
 CREATE FUNCTION tube.tube_private_is_fresh(rel oid) RETURNS boolean
     LANGUAGE sql STABLE
-    AS 386025bb63e329e9;
+    AS 18a3fbc1bef22d91;
 
 CREATE FUNCTION tube.tube_private_is_replaced(xmax xid) RETURNS boolean
     LANGUAGE sql STABLE SECURITY DEFINER
@@ -1561,13 +1551,13 @@ CREATE FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) 
     LANGUAGE plpgsql
     AS fa6934e68fe29316;
 
-CREATE FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
-    LANGUAGE plpgsql
-    AS c613fbdbf8b5011d;
-
 CREATE FUNCTION tube.tube_private_key_attnums(att tube.tube_attachment) RETURNS smallint[]
     LANGUAGE sql STABLE
     AS eaee697cd1cbffca;
+
+CREATE FUNCTION tube.tube_private_key_fault(tbl regclass, keys name[], key_type regtype, OUT fault text, OUT remedy text) RETURNS record
+    LANGUAGE sql STABLE
+    AS 33607fec0792daf0;
 
 CREATE FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) RETURNS boolean
     LANGUAGE sql STABLE
@@ -1594,6 +1584,10 @@ CREATE FUNCTION tube.tube_private_key_type(tube text) RETURNS regtype
 CREATE FUNCTION tube.tube_private_key_types(key_type regtype) RETURNS oid[]
     LANGUAGE sql STABLE
     AS bcef3e6e66acd736;
+
+CREATE FUNCTION tube.tube_private_keys(tbl regclass, id_col name, key_cols name[], key_type regtype) RETURNS name[]
+    LANGUAGE plpgsql STABLE
+    AS 27a092dc0aee68dc;
 
 CREATE FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) RETURNS bigint
     LANGUAGE plpgsql
@@ -1692,7 +1686,7 @@ CREATE FUNCTION tube.tube_private_op_sql(op text) RETURNS text
 CREATE FUNCTION tube.tube_private_open_capture(tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 51c442ef018cb259;
+    AS 6df4a40e2f53e4a2;
 
 CREATE FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) RETURNS void
     LANGUAGE plpgsql
@@ -1850,7 +1844,7 @@ CREATE FUNCTION tube.tube_private_provide(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 78742326de1d9ef0;
+    AS 646177d0c896fe22;
 
 CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
@@ -2046,12 +2040,12 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 1d254a30506ccca2;
+    AS ba26e440d11f118f;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS fc06c0eef1ec8b4e;
+    AS 126036eed051797d;
 
 CREATE FUNCTION tube.tube_private_session_op(op text) RETURNS text
     LANGUAGE sql STABLE
@@ -2122,7 +2116,7 @@ CREATE FUNCTION tube.tube_private_store(att tube.tube_attachment, late boolean) 
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS 3ba73b2b3c4462de;
+    AS 6a5273f2a925c25f;
 
 CREATE FUNCTION tube.tube_private_table_fault(tbl regclass, member boolean DEFAULT false) RETURNS text
     LANGUAGE sql STABLE
@@ -2160,15 +2154,7 @@ CREATE FUNCTION tube.tube_private_touch_name(att tube.tube_attachment) RETURNS t
 
 CREATE FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) RETURNS TABLE(statement text, rel regclass)
     LANGUAGE sql STABLE
-    AS b8a58f52fbe41538;
-
-CREATE FUNCTION tube.tube_private_trigger_kinds() RETURNS TABLE(place integer, ending text, tgtype integer, definition text)
-    LANGUAGE sql IMMUTABLE
-    AS 466c03718dc94825;
-
-CREATE FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) RETURNS TABLE(rel regclass, place integer, wanted boolean, is_there boolean, name name)
-    LANGUAGE sql STABLE
-    AS 6d4722ac3864e597;
+    AS 1a04086769db99e7;
 
 CREATE FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
@@ -2192,10 +2178,6 @@ CREATE FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) RETURNS 
 CREATE FUNCTION tube.tube_private_watch_lock(tube text, partition integer) RETURNS bigint
     LANGUAGE plpgsql STABLE
     AS 98170db98c066f41;
-
-CREATE FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) RETURNS tube.tube_attachment
-    LANGUAGE plpgsql STABLE
-    AS c3c3c6b6c43885f3;
 
 CREATE FUNCTION tube.tube_private_wrong_name(name text) RETURNS text
     LANGUAGE plpgsql STABLE
@@ -3594,8 +3576,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_check_ids(ids anyarray) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_items(items jsonb) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_check_limit(in_limit integer, at_least integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_check_messages(topics integer, keys integer, bodies integer, headers jsonb, partition_keys integer, wrong_topic text, missing boolean, homeless boolean) FROM PUBLIC;
@@ -3632,13 +3612,15 @@ GRANT ALL ON FUNCTION tube.tube_private_close_capture() TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_private_columns(tbl regclass, columns name[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tube.tube_private_complete(att tube.tube_attachment) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tube.tube_private_control_waits(tube text, first integer, shards integer, types text[], of_step3 boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_cursor_error(statement text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop(tube text, force boolean) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_drop_former(stored tube.tube_attachment, wanted tube.tube_attachment, trigger_function text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_drop_former(digest text, VARIADIC kept tube.tube_attachment[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) TO tube_admin;
@@ -3650,11 +3632,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_routines(att tube.tube_attachment,
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_drop_strangers(tube text, tbl oid) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
 
@@ -3699,7 +3677,7 @@ REVOKE ALL ON FUNCTION tube.tube_private_follow_ddl() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_key(was tube.tube_attachment, now tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment, members oid[], waiting oid[]) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tube.tube_private_follow_members(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_follow_root(gone tube.tube_attachment) FROM PUBLIC;
 
@@ -3756,9 +3734,9 @@ REVOKE ALL ON FUNCTION tube.tube_private_keeps_plans(tube text, partitions integ
 
 REVOKE ALL ON FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_key(tbl regclass, wanted name, key_type regtype) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_key_attnums(att tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_key_fault(tbl regclass, keys name[], key_type regtype, OUT fault text, OUT remedy text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_fits(column_type oid, key_type regtype) FROM PUBLIC;
 
@@ -3772,6 +3750,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_key_texts(att tube.tube_attachment) FRO
 REVOKE ALL ON FUNCTION tube.tube_private_key_type(tube text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_key_types(key_type regtype) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_keys(tbl regclass, id_col name, key_cols name[], key_type regtype) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_least_seq(tube text, partitions integer, partition integer) FROM PUBLIC;
 
@@ -4063,10 +4043,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_touch_name(att tube.tube_attachment) FR
 
 REVOKE ALL ON FUNCTION tube.tube_private_trigger_ddl(att tube.tube_attachment) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tube.tube_private_trigger_kinds() FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_trigger_names(att tube.tube_attachment) FROM PUBLIC;
-
 REVOKE ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_admin;
 GRANT ALL ON FUNCTION tube.tube_private_try_predicate(att tube.tube_attachment) TO tube_worker;
@@ -4078,8 +4054,6 @@ REVOKE ALL ON FUNCTION tube.tube_private_wake_sleepers(tube text, touched intege
 REVOKE ALL ON FUNCTION tube.tube_private_warn_lonely(tube text, shard integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_watch_lock(tube text, partition integer) FROM PUBLIC;
-
-REVOKE ALL ON FUNCTION tube.tube_private_with_columns(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_wrong_name(name text) FROM PUBLIC;
 

@@ -57,85 +57,74 @@ COMMENT ON FUNCTION :"schema".tube_id_column IS
     'Returns the column by which to attach a table, whether it is unique and a key, and why; no row if there is '
     'none, or for a partition.';
 
--- tube_private_key: the column that holds a table's ids, for tube_table_ensure_attached: the given one; else
+-- tube_private_keys: the columns of the key of a table that is being attached: key_cols, in their order; else id_col; else
 -- "id" if that column exists, whatever proves it unique, as callers of pg-tube expect, and so that a call that is
 -- repeated takes the same; else the only column of the primary key.
--- Errors: TU104 no such column, or of another type than the tube's keys, or a virtual generated one, which has
---   no value in the rows that a trigger sees.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_key(tbl regclass, wanted name, key_type regtype) RETURNS name
-LANGUAGE plpgsql AS $$
-DECLARE
-    col record;
-BEGIN
-    SELECT a.attname, a.atttypid, a.attgenerated INTO col
-    FROM pg_attribute AS a
-    WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = coalesce(wanted, 'id') OR wanted IS NULL
-        AND EXISTS (SELECT FROM pg_index AS i
-            WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
-    ORDER BY a.attname <> 'id' LIMIT 1;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('%s has no column %s', tbl,
-                coalesce(quote_ident(wanted), 'id and no primary key of a single column')),
-            HINT = coalesce((
-                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or name a unique column: id_col => COLUMN.',
-                    array_agg(a.attname ORDER BY k.place))
-                FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k (attnum, place)
-                JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attnum = k.attnum
-                WHERE i.indrelid = tbl AND i.indisprimary AND wanted IS NULL AND k.place <= i.indnkeyatts HAVING count(*) > 1),
-                'Add a column with a primary key, or name a unique column: id_col => COLUMN.');
-    ELSIF NOT tube_private_key_fits(col.atttypid, key_type) THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key %I of %s has the type %s, and the tube''s keys are %s',
-                col.attname, tbl, col.atttypid::regtype, key_type),
-            HINT = 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
-                'text, varchar in one of text; domains over these. To make a tube of another type: tube_ensure_exists, key_type => TYPE.';
-    ELSIF col.attgenerated = 'v' THEN
-        RAISE EXCEPTION USING ERRCODE = 'TU104',
-            MESSAGE = format('the key %I of %s is a virtual generated column, and has no value when a row is written',
-                col.attname, tbl),
-            HINT = 'Make it STORED, or attach by the column that it is computed from.';
-    END IF;
-    RETURN col.attname;
-END
-$$;
-
--- tube_private_check_key: the columns of a key of several, for tube_table_ensure_attached, in their order.
--- Errors: TU104 there are fewer than two or more than eight, or one stands twice, is not there or can't be a part of a key; the
---   tube's keys are not texts; id_col is given, too.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_check_key(tbl regclass, key_cols name[], id_col name, key_type regtype) RETURNS name[]
+-- Errors: TU104 they can't be a key of the tube's (tube_private_key_fault); key_cols are fewer than two or more than eight, or one
+--   stands twice; id_col is given, too.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_keys(tbl regclass, id_col name, key_cols name[], key_type regtype) RETURNS name[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
+    keys CONSTANT name[] := coalesce(key_cols, ARRAY[coalesce(id_col, (
+        SELECT a.attname FROM pg_attribute AS a
+        WHERE a.attrelid = tbl AND NOT a.attisdropped AND a.attnum > 0 AND (a.attname = 'id' OR EXISTS (
+            SELECT FROM pg_index AS i WHERE i.indrelid = tbl AND i.indisprimary AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum))
+        ORDER BY a.attname <> 'id' LIMIT 1))]);
     wrong text;
     remedy text;
 BEGIN
-    SELECT format(CASE WHEN a.attnum IS NULL THEN '%s has no column %s'
-            WHEN a.attgenerated = 'v' THEN 'the column %2$s of %1$s is a virtual generated one, and has no value when a row is written'
-            ELSE 'the column %2$s of %1$s has the type %3$s, which can''t be a part of a key' END,
-            tbl, coalesce(quote_ident(k.name), 'NULL'), a.atttypid::regtype),
-        CASE WHEN a.attnum IS NULL THEN 'Give the names of columns of the table.'
-            WHEN a.attgenerated = 'v' THEN 'Make it STORED, or attach by the column that it is computed from.'
-            ELSE 'Parts of keys: smallint, integer, bigint, text, varchar, uuid, boolean, date, enums, and domains over all but enums. Others may '
-                'write equal values in several ways.' END
-    INTO wrong, remedy
-    FROM unnest(key_cols, tube_key_types(tbl, key_cols)) WITH ORDINALITY AS k (name, type, place)
-    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = k.name AND a.attnum > 0 AND NOT a.attisdropped
-    WHERE k.type IS NULL ORDER BY k.place LIMIT 1;
     IF cardinality(key_cols) NOT BETWEEN 2 AND 8 OR (SELECT count(DISTINCT k) FROM unnest(key_cols) AS k) < cardinality(key_cols) THEN
         wrong := format('%s can''t be attached by the columns %L', tbl, key_cols);
         remedy := 'Give two to eight columns, each once; a single one as id_col.';
-    ELSIF id_col IS NOT NULL THEN
+    ELSIF key_cols IS NOT NULL AND id_col IS NOT NULL THEN
         wrong := format('%s can''t be attached by id_col and by key_cols', tbl);
         remedy := 'Give one of the two.';
-    ELSIF wrong IS NULL AND key_type <> 'text'::regtype THEN
-        wrong := format('a key of several columns is a text, and the tube''s keys are %s', key_type);
-        remedy := 'Make a tube of texts: tube_ensure_exists, key_type => ''text''.';
+    ELSE
+        SELECT f.fault, f.remedy INTO wrong, remedy FROM tube_private_key_fault(tbl, keys, key_type) AS f;
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'TU104', MESSAGE = wrong, HINT = remedy;
     END IF;
-    RETURN key_cols;
+    RETURN keys;
 END
+$$;
+
+-- tube_private_key_fault: the reason why columns can't be the key of a table in a tube with keys of this type, and a remedy;
+-- NULLs when they can.
+-- Arguments: keys: one NULL where no column is given, and none offers itself.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_key_fault(tbl regclass, keys name[], key_type regtype, OUT fault text, OUT remedy text)
+LANGUAGE sql STABLE AS $$
+    SELECT format(CASE f.kind
+            WHEN 'missing' THEN '%s has no column %s'
+            WHEN 'virtual' THEN 'the key %2$s of %1$s is a virtual generated column, and has no value when a row is written'
+            WHEN 'type' THEN 'the key %2$s of %1$s has the type %3$s, and the tube''s keys are %4$s'
+            WHEN 'part' THEN 'the column %2$s of %1$s has the type %3$s, which can''t be a part of a key'
+            ELSE 'a key of several columns is a text, and the tube''s keys are %4$s' END,
+            tbl, coalesce(quote_ident(k.name), 'id and no primary key of a single column'), a.atttypid::regtype, key_type),
+        CASE f.kind
+            WHEN 'missing' THEN coalesce((
+                SELECT format('Name all columns of its primary key, in a tube of text: key_cols => %L. Or name a unique column: id_col => COLUMN.',
+                    array_agg(c.attname ORDER BY p.place))
+                FROM pg_index AS i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS p (attnum, place)
+                JOIN pg_attribute AS c ON c.attrelid = tbl AND c.attnum = p.attnum
+                WHERE i.indrelid = tbl AND i.indisprimary AND k.name IS NULL AND p.place <= i.indnkeyatts HAVING count(*) > 1),
+                CASE cardinality(keys) WHEN 1 THEN 'Add a column with a primary key, or name a unique column: id_col => COLUMN.'
+                    ELSE 'Give the names of columns of the table.' END)
+            WHEN 'virtual' THEN 'Make it STORED, or attach by the column that it is computed from.'
+            WHEN 'type' THEN 'Columns for keys: smallint, integer, bigint in a tube of bigint; uuid in one of uuid; '
+                'text, varchar in one of text; domains over these. To make a tube of another type: tube_ensure_exists, key_type => TYPE.'
+            WHEN 'part' THEN 'Parts of keys: smallint, integer, bigint, text, varchar, uuid, boolean, date, enums, and domains over all '
+                'but enums. Others may write equal values in several ways.'
+            ELSE 'Make a tube of texts: tube_ensure_exists, key_type => ''text''.' END
+    FROM unnest(keys, tube_key_types(tbl, keys)) WITH ORDINALITY AS k (name, type, place)
+    LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = k.name AND a.attnum > 0 AND NOT a.attisdropped,
+        LATERAL (SELECT CASE
+            WHEN a.attnum IS NULL THEN 'missing'
+            WHEN a.attgenerated = 'v' THEN 'virtual'
+            WHEN cardinality(keys) = 1 THEN CASE WHEN NOT tube_private_key_fits(a.atttypid, key_type) THEN 'type' END
+            WHEN k.type IS NULL THEN 'part'
+            WHEN key_type <> 'text'::regtype THEN 'text' END) AS f (kind)
+    WHERE f.kind IS NOT NULL ORDER BY k.place LIMIT 1
 $$;
 
 -- Makes statement triggers on the table, their functions, which belong to the table's owner, and {table}_touch in the
@@ -266,18 +255,13 @@ BEGIN
     wanted.tbl := tbl;
     wanted.shard := tube_private_range(tube, tbl, shard, shards);
     wanted.shards := shards;
-    wanted.keys := CASE WHEN key_cols IS NULL THEN ARRAY[tube_private_key(tbl, id_col, reg.key_type)]
-        ELSE tube_private_check_key(tbl, key_cols, id_col, reg.key_type) END;
+    wanted.keys := tube_private_keys(tbl, id_col, key_cols, reg.key_type);
     wanted.shard_place := array_position(key_cols, shard_by) - 1;
     PERFORM tube_private_check_shard_by(wanted, shard_by);
     wanted.row_filter := reg.predicate;
-    wanted.trigger_function := coalesce(was.trigger_function, tube_private_capture_name(tube, tbl));
-    wanted.touch_name := coalesce(was.touch_name, tube_private_touch_name(wanted));
     wanted.columns := tube_private_columns(tbl, columns);
     wanted.replica := coalesce(replica, false);
-    IF (was.shard, was.shards) <> (wanted.shard, shards) THEN
-        wanted.position := NULL; -- it is the last one of its new shards, once an owner has agreed
-    END IF;
+    wanted := tube_private_complete(wanted);
     differs := (was.tube, was.shard, was.shards, was.shard_place, was.keys, was.columns, was.replica) IS DISTINCT FROM
         (wanted.tube, wanted.shard, wanted.shards, wanted.shard_place, wanted.keys, wanted.columns, wanted.replica);
     UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = $1 AND differs;
@@ -386,13 +370,12 @@ BEGIN
     FROM unnest(columns) AS c (name)
     LEFT JOIN pg_attribute AS a ON a.attrelid = tbl AND a.attname = c.name AND a.attnum > 0 AND NOT a.attisdropped
     WHERE a.attnum IS NULL OR a.attgenerated = 'v' ORDER BY a.attnum NULLS FIRST LIMIT 1;
-    IF wrong.is_missing THEN
-        RAISE EXCEPTION USING ERRCODE = 'undefined_column',
-            MESSAGE = format('%s has no column %s', tbl, wrong.name), HINT = 'Give the names of columns of the table.';
-    ELSIF NOT wrong.is_missing THEN
-        RAISE EXCEPTION USING ERRCODE = 'feature_not_supported',
-            MESSAGE = format('the column %s of %s is a virtual generated one, and has no value when a row is written', wrong.name, tbl),
-            HINT = 'Give the columns that it is computed from, or make it STORED.';
+    IF FOUND THEN
+        RAISE EXCEPTION USING ERRCODE = CASE WHEN wrong.is_missing THEN 'undefined_column' ELSE 'feature_not_supported' END,
+            MESSAGE = format(CASE WHEN wrong.is_missing THEN '%s has no column %s'
+                ELSE 'the column %2$s of %1$s is a virtual generated one, and has no value when a row is written' END, tbl, wrong.name),
+            HINT = CASE WHEN wrong.is_missing THEN 'Give the names of columns of the table.'
+                ELSE 'Give the columns that it is computed from, or make it STORED.' END;
     END IF;
     RETURN (
         SELECT array_agg(a.attname ORDER BY a.attnum) FROM pg_attribute AS a

@@ -67,8 +67,10 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- tube_private_drop_routines: drops the functions of an attachment that are not the table's owner's, and the triggers with
--- them; of a table that is detached, all.
+-- them; with a NULL owner, of a table that is detached, all.
 -- A former owner could give them another body, and other rights. The owner of a schema may drop its objects.
+-- Not for everybody: whoever calls it holds the lock of the table until their transaction ends.
+-- Result: nothing; a WARNING says what the owner has to do.
 -- Locks: the table ACCESS EXCLUSIVE, where there is something to drop; had within attempts of 100 ms.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routines(att :"schema".tube_attachment, owner regrole) RETURNS void
 LANGUAGE plpgsql SET client_min_messages = warning AS $$ -- for each trigger there would be a NOTICE
@@ -80,40 +82,45 @@ DECLARE
         FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
         WHERE p.proowner IS DISTINCT FROM owner::oid ORDER BY p.proname);
 BEGIN
-    IF statements <> '{}' THEN
-        PERFORM tube_private_patiently(statements, format('functions for %s that are not its owner''s are dropped', att.tbl), 20);
+    IF statements = '{}' THEN
+        RETURN;
+    END IF;
+    PERFORM tube_private_patiently(statements, format('functions for %s that are not its owner''s are dropped', att.tbl), 20);
+    IF owner IS NOT NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('%s has another owner, and tube %L does not capture its writes until they agree', att.tbl, att.tube),
+            HINT = format('Run as %s: SELECT %I.tube_sync();', owner, tube_private_schema());
     END IF;
 END
 $$;
 
--- tube_private_drop_former: drops doors, puts and predicates of an attachment that are neither as it is stored nor as it is to
--- be; of a NULL one, all. With trigger_function NULL, the functions of no attachment: an admin may leave some.
+-- tube_private_drop_former: drops doors, puts and predicates of an attachment that are not as one of `kept` is stored, or is
+-- to be. With a NULL digest, of no attachment: an admin may leave some.
+-- Arguments: digest: at the end of the name of the attachment's trigger function.
 -- The former ones stay until the next look: a running statement may still use them. Locked ones stay, too.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_former(
-    stored :"schema".tube_attachment, wanted :"schema".tube_attachment, trigger_function text
-) RETURNS void
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_former(digest text, VARIADIC kept :"schema".tube_attachment[]) RETURNS void
 LANGUAGE plpgsql SET client_min_messages = warning SET lock_timeout = '50ms' AS $$
 DECLARE
-    ending CONSTANT text := coalesce(right(trigger_function, 9), '_[0-9a-f]{8}') || '_([0-9]+_[0-9]+(_[0-9])?|[0-9a-f]{12})$';
-    kept text[];
+    names CONSTANT text[] := ARRAY(SELECT n.name
+        FROM unnest(kept) AS a, unnest('{door,put,passes}'::text[]) AS k, tube_private_function(a, k) AS n (name)
+        -- A predicate that is bound to other types than its columns have by now can't be called any more, whatever they are called.
+        WHERE a.tube IS NOT NULL AND NOT EXISTS (SELECT FROM pg_proc AS p WHERE k = 'passes' AND p.oid = to_regproc(n.name)
+            AND p.proargtypes::text <> (SELECT coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+                FROM tube_private_predicate_columns(a.tbl, a.row_filter) AS c)));
     former text;
 BEGIN
-    SELECT array_agg(tube_private_function(a, k)) INTO kept
-    FROM unnest(ARRAY[stored, wanted]) AS a, unnest('{door,put,passes}'::text[]) AS k WHERE a.tube IS NOT NULL;
-    FOR former IN SELECT d.statement FROM (
-        SELECT format('DROP VIEW %s', o.name), c.relname, o.name
-        FROM pg_class AS c, format('%I.%I', tube_private_schema(), c.relname) AS o (name)
-        WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relkind = 'v'
-            AND c.relname ~ ('_door' || ending)
-        UNION ALL
-        SELECT format('DROP ROUTINE %s', o.name), p.proname, o.name
-        FROM pg_proc AS p, format('%s.%I', p.pronamespace::regnamespace, p.proname) AS o (name)
-        WHERE (p.pronamespace = to_regnamespace(quote_ident(tube_private_schema())) AND p.proname ~ ('_put' || ending)
-                OR p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema())) AND p.proname ~ ('_passes' || ending))
-        ) AS d (statement, bare, name)
-        WHERE (d.name = ANY (kept)) IS NOT TRUE AND (trigger_function IS NOT NULL OR NOT EXISTS (
-            SELECT FROM tube_attachment AS a WHERE right(a.trigger_function, 8)
-                = substring(d.bare FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+(?:_[0-9])?|[0-9a-f]{12})$')))
+    FOR former IN
+        SELECT format('DROP %s %s', o.kind, n.name)
+        FROM (
+            SELECT 'VIEW' AS kind, c.relname AS name, c.relnamespace AS namespace FROM pg_class AS c WHERE c.relkind = 'v'
+            UNION ALL
+            SELECT 'ROUTINE', p.proname, p.pronamespace FROM pg_proc AS p
+        ) AS o,
+            format('%s.%I', o.namespace::regnamespace, o.name) AS n (name),
+            substring(o.name FROM '_(?:door|put|passes)_([0-9a-f]{8})_(?:[0-9]+_[0-9]+(?:_[0-9])?|[0-9a-f]{12})$') AS d (its)
+        WHERE o.namespace IN (to_regnamespace(quote_ident(tube_private_schema())), to_regnamespace(quote_ident(tube_private_capture_schema())))
+            AND strpos(o.name, coalesce(digest, '')) > 0 AND n.name <> ALL (names) AND d.its IS NOT NULL
+            AND (d.its = digest OR digest IS NULL AND d.its NOT IN (SELECT right(a.trigger_function, 8) FROM tube_attachment AS a))
     LOOP
         BEGIN
             EXECUTE former;
@@ -138,7 +145,7 @@ DECLARE
     head CONSTANT text := format(E'CREATE OR REPLACE FUNCTION %s(%s)\n RETURNS %s\n', name, arguments, returns);
     quote text := '$function';
     definition text;
-    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature));
+    made pg_proc := (SELECT p FROM pg_proc AS p WHERE p.oid = to_regprocedure(signature) AND p.proowner = owner);
     present text := CASE WHEN made.prokind <> 'a' THEN pg_get_functiondef(made.oid) END;
     may regrole[];
 BEGIN
@@ -148,16 +155,12 @@ BEGIN
     definition := head || E' LANGUAGE plpgsql\n SECURITY DEFINER\n'
         || CASE WHEN path THEN format(E' SET search_path TO ''pg_catalog'', %L, ''pg_temp''\n', tube_private_schema()) ELSE '' END
         || format(E'AS %1$s$%2$s%1$s$\n', quote, body);
-    IF made.proowner <> owner THEN
-        RETURN NEXT format('ALTER ROUTINE %s OWNER TO %s', signature, owner);
-    END IF;
     -- What CREATE OR REPLACE can't change.
     IF made.oid IS NOT NULL AND starts_with(present, head) IS NOT TRUE THEN
         RETURN NEXT format('DROP ROUTINE %s', signature);
         made := NULL;
     END IF;
-    -- A function of another owner is made again: settings that it was given would go with the rights of its owner of now.
-    IF made.oid IS NULL OR present <> definition OR made.proowner <> owner THEN
+    IF made.oid IS NULL OR present <> definition THEN
         RETURN NEXT definition;
     END IF;
     IF made.oid IS NULL THEN
@@ -166,7 +169,7 @@ BEGIN
     may := ARRAY(SELECT a.grantee::regrole FROM aclexplode(coalesce(made.proacl, acldefault('f', owner))) AS a);
     -- CASCADE: who had it from its owner may have passed it on.
     RETURN QUERY SELECT format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, tube_private_role_sql(m.who))
-    FROM unnest(may) AS m (who) WHERE m.who <> ALL (ARRAY[owner, coalesce(made.proowner, owner)::regrole] || callers);
+    FROM unnest(may) AS m (who) WHERE m.who <> ALL (owner || callers);
     RETURN QUERY SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s', signature, c.who)
     FROM unnest(callers) AS c (who) WHERE c.who <> ALL (may);
 END
@@ -204,7 +207,7 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 BEGIN
-    PERFORM tube_private_drop_strangers(a.tube, a.tbl)
+    PERFORM tube_private_drop_routines(a, c.relowner)
     FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     JOIN pg_proc AS p ON p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
         AND p.proname = a.trigger_function AND p.pronargs = 0
@@ -242,17 +245,13 @@ DECLARE
     statements text[];
     statement text;
 BEGIN
-    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)), tube_private_drop_former(stored, att, att.trigger_function);
+    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)), tube_private_drop_former(right(att.trigger_function, 8), stored, att);
     IF stored.tbl::oid = ANY (stored.members) THEN -- else it was restored, and has missed nothing
         PERFORM tube_private_ask_backfill(att, format('the owner of %s had no right to touch its rows', att.tbl))
         WHERE to_regprocedure(tube_private_function(att, 'capture') || '()') IS NOT NULL
             AND EXISTS (SELECT FROM tube_private_our_ddl(stored) AS d WHERE d LIKE 'GRANT %');
-        -- Whatever took its triggers, such as a former owner's function that went: see tube_private_follow_members.
-        UPDATE tube_attachment AS a SET waiting = a.waiting || l.lost
-        FROM (SELECT array_agg(DISTINCT t.rel::oid) AS lost FROM tube_private_trigger_names(stored) AS t
-            WHERE t.wanted AND NOT t.is_there AND t.rel::oid = ANY (stored.members)
-                AND (t.rel::oid = ANY (stored.waiting)) IS NOT TRUE) AS l
-        WHERE a.tube = att.tube AND a.tbl = att.tbl AND l.lost IS NOT NULL;
+        -- Whatever took its triggers, such as a former owner's function that went: before its owner makes them again.
+        PERFORM tube_private_follow_members(stored);
     END IF;
     FOR look IN 1..2 LOOP -- default privileges may give new objects to others
         statements := ARRAY(SELECT tube_private_our_ddl(att));
@@ -349,72 +348,56 @@ LANGUAGE sql STABLE AS $$
     SELECT t.oid::regclass, t.relkind FROM tree AS t
 $$;
 
--- tube_private_trigger_kinds: the triggers that a table may have: what their names end in, and how they are made.
--- Result: place: a number; tgtype: as in pg_trigger; definition: with a place for the table.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_kinds()
-RETURNS TABLE (place integer, ending text, tgtype integer, definition text)
-LANGUAGE sql IMMUTABLE AS $$
-    VALUES
-        (1, '_after_insert_trigger', 4, 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
-        (2, '_after_update_trigger', 16, 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
-        (3, '_after_delete_trigger', 8, 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
-        (4, '_before_truncate_trigger', 34, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'),
-        (5, '_after_row_trigger', 29, 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW')
-$$;
-
--- tube_private_trigger_names: the triggers that an attachment is to have, and the existing ones.
+-- tube_private_trigger_ddl: the statements that bring the triggers of an attachment in line, and the table of each.
 -- There are transition tables for the table only that the statement names: so each table of a partitioned one's tree has
 -- these triggers. A TRUNCATE fires the truncate triggers of all tables that it empties: so only tables that store rows have
 -- that one. Foreign tables can have none. If another trigger has the name (of the table a in the tube b_c, say, and a_b in
 -- c), pytube's gets a digest of the tube into its name.
--- Result: place: as of tube_private_trigger_kinds, 0 for another kind; name: of the existing one, or of the one to make.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_names(att :"schema".tube_attachment)
-RETURNS TABLE (rel regclass, place integer, wanted boolean, is_there boolean, name name)
-LANGUAGE sql STABLE AS $$
-    SELECT coalesce(w.rel, t.tgrelid::regclass), coalesce(w.place, t.place, 0), w.rel IS NOT NULL, t.tgname IS NOT NULL,
-        coalesce(t.tgname, (
-            SELECT n.name::name
-            FROM pg_class AS c,
-                LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
-                LATERAL tube_private_name(c.relname || '_' || u.tube, w.ending) AS n (name)
-            WHERE c.oid = w.rel
-            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = w.rel AND p.tgname = n.name), u.place
-            LIMIT 1))
-    FROM (
-        SELECT m.rel, k.place, k.ending
-        FROM tube_private_members(att.tbl) AS m, tube_private_trigger_kinds() AS k
-        WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
-    ) AS w
-    FULL JOIN (
-        SELECT p.*, k.place
-        FROM pg_depend AS d JOIN pg_trigger AS p ON p.oid = d.objid
-        LEFT JOIN tube_private_trigger_kinds() AS k ON k.tgtype = p.tgtype
-        WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
-            AND d.refobjid = (SELECT to_regprocedure(tube_private_function(att, 'capture') || '()')) AND p.tgparentid = 0
-    ) AS t ON t.tgrelid = w.rel AND t.place = w.place
-$$;
-
--- tube_private_trigger_ddl: the statements that bring the triggers of an attachment in line, and the table of each.
 -- The attached table itself comes first: while it is locked, no partition comes to it or goes. Whether a trigger is
 -- enabled, and for whom, is its owner's to say once it is made. With the trigger for rows of replication, that for its
 -- TRUNCATE fires there, too.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_trigger_ddl(att :"schema".tube_attachment)
 RETURNS TABLE (statement text, rel regclass)
 LANGUAGE sql STABLE AS $$
-    SELECT s.statement, t.rel
+    WITH kind (place, ending, tgtype, definition) AS (VALUES
+        (1, '_after_insert_trigger', 4, 'AFTER INSERT ON %s REFERENCING NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (2, '_after_update_trigger', 16, 'AFTER UPDATE ON %s REFERENCING OLD TABLE AS old_table NEW TABLE AS new_table FOR EACH STATEMENT'),
+        (3, '_after_delete_trigger', 8, 'AFTER DELETE ON %s REFERENCING OLD TABLE AS old_table FOR EACH STATEMENT'),
+        (4, '_before_truncate_trigger', 34, 'BEFORE TRUNCATE ON %s FOR EACH STATEMENT'),
+        (5, '_after_row_trigger', 29, 'AFTER INSERT OR UPDATE OR DELETE ON %s FOR EACH ROW')
+    ), wanted AS (
+        SELECT m.rel, k.*
+        FROM tube_private_members(att.tbl) AS m, kind AS k
+        WHERE m.kind <> 'f' AND (k.place <= 3 OR m.kind = 'r' AND (k.place = 4 OR att.replica))
+    ), present AS (
+        SELECT p.tgrelid::regclass AS rel, coalesce(k.place, 0) AS place, p.tgname AS name
+        FROM pg_depend AS d JOIN pg_trigger AS p ON p.oid = d.objid LEFT JOIN kind AS k ON k.tgtype = p.tgtype
+        WHERE d.classid = 'pg_trigger'::regclass AND d.refclassid = 'pg_proc'::regclass
+            AND d.refobjid = (SELECT to_regprocedure(tube_private_function(att, 'capture') || '()')) AND p.tgparentid = 0
+    ), missing AS (
+        SELECT w.*, (
+            SELECT n.name
+            FROM pg_class AS c,
+                LATERAL (VALUES (1, att.tube), (2, att.tube || '_' || left(md5(att.tube), 8))) AS u (place, tube),
+                LATERAL tube_private_name(c.relname || '_' || u.tube, w.ending) AS n (name)
+            WHERE c.oid = w.rel
+            ORDER BY EXISTS (SELECT FROM pg_trigger AS p WHERE p.tgrelid = w.rel AND p.tgname = n.name), u.place
+            LIMIT 1) AS name
+        FROM wanted AS w WHERE NOT EXISTS (SELECT FROM present AS p WHERE (p.rel, p.place) = (w.rel, w.place))
+    )
+    SELECT s.statement, s.rel
     FROM (
-        SELECT n.*, bool_or(n.is_there) FILTER (WHERE n.place = 5) OVER (PARTITION BY n.rel) AS has_row_trigger
-        FROM tube_private_trigger_names(att) AS n
-    ) AS t
-    LEFT JOIN tube_private_trigger_kinds() AS k USING (place)
-    CROSS JOIN LATERAL (VALUES
-        (1, NOT t.wanted, format('DROP TRIGGER %I ON %s', t.name, t.rel)),
-        (2, t.wanted AND NOT t.is_there, format('CREATE TRIGGER %I ' || k.definition || ' EXECUTE FUNCTION %s()',
-            t.name, t.rel, tube_private_function(att, 'capture'))),
-        (3, t.wanted AND t.place = 5 AND NOT t.is_there, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', t.rel, t.name)),
-        (3, t.wanted AND t.place = 4 AND att.replica AND NOT t.has_row_trigger,
-            format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', t.rel, t.name))
-    ) AS s (place, is_needed, statement)
-    WHERE s.is_needed
-    ORDER BY t.wanted, t.rel <> att.tbl, t.rel, s.place, t.place
+        SELECT 0 AS step, p.place, p.rel, format('DROP TRIGGER %I ON %s', p.name, p.rel) AS statement
+        FROM present AS p WHERE NOT EXISTS (SELECT FROM wanted AS w WHERE (w.rel, w.place) = (p.rel, p.place))
+        UNION ALL
+        SELECT 1, m.place, m.rel, format('CREATE TRIGGER %I ' || m.definition || ' EXECUTE FUNCTION %s()',
+            m.name, m.rel, tube_private_function(att, 'capture')) FROM missing AS m
+        UNION ALL
+        SELECT 2, 5, m.rel, format('ALTER TABLE ONLY %s ENABLE REPLICA TRIGGER %I', m.rel, m.name) FROM missing AS m WHERE m.place = 5
+        UNION ALL
+        SELECT 2, 4, m.rel, format('ALTER TABLE ONLY %s ENABLE ALWAYS TRIGGER %I', m.rel, t.name)
+        FROM missing AS m JOIN (TABLE present UNION ALL SELECT n.rel, n.place, n.name FROM missing AS n) AS t ON t.rel = m.rel AND t.place = 4
+        WHERE m.place = 5
+    ) AS s
+    ORDER BY s.step > 0, s.rel <> att.tbl, s.rel, s.step, s.place
 $$;

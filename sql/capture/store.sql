@@ -22,11 +22,8 @@ BEGIN
     IF (old.shard, old.shards) IS DISTINCT FROM (att.shard, att.shards) THEN
         att.shard := tube_private_range(att.tube, att.tbl, att.shard, att.shards);
     END IF;
-    att.position := CASE WHEN (old.shard, old.shards) = (att.shard, att.shards) THEN old.position END; -- in others it is the last
+    att := tube_private_complete(att);
     PERFORM tube_private_parse_predicate(att.tube, att.row_filter);
-    att.trigger_function := coalesce(old.trigger_function, tube_private_capture_name(att.tube, att.tbl));
-    att.touch_name := coalesce(old.touch_name, tube_private_touch_name(att));
-    att := tube_private_with_columns(att);
     -- A partition may be another role's: its missing triggers are reported, and do not count as the owner's refusal.
     SELECT d.*, bool_and(late AND coalesce(d.rel <> att.tbl, false)) OVER () AS elsewhere INTO missing
     FROM tube_private_owner_ddl(att, false) WITH ORDINALITY AS d ORDER BY d.ordinality LIMIT 1;
@@ -40,8 +37,7 @@ BEGIN
     IF is_complete THEN
         UPDATE tube_attachment AS a
         SET shard = att.shard, shards = att.shards, keys = att.keys, shard_place = att.shard_place, row_filter = att.row_filter,
-            columns = att.columns, replica = att.replica, touch_name = att.touch_name,
-            seen_attnums = att.seen_attnums, seen_key = att.seen_key
+            columns = att.columns, replica = att.replica, touch_name = att.touch_name, seen = att.seen
         WHERE a.tube = att.tube AND a.tbl = att.tbl;
         IF (att.shard, att.shards, att.shard_place) IS DISTINCT FROM (old.shard, old.shards, old.shard_place) THEN
             UPDATE tube_attachment AS a SET position = DEFAULT WHERE a.tube = old.tube AND a.tbl = old.tbl
@@ -50,7 +46,7 @@ BEGIN
         END IF;
         PERFORM tube_private_follow_key(old, att);
     END IF;
-    PERFORM tube_private_follow_members(att, old.members, old.waiting);
+    PERFORM tube_private_follow_members(att);
 END
 $$;
 
@@ -83,19 +79,18 @@ $$;
 -- and which of them have no triggers.
 -- pytube may not read them. So a table that was written to unseen, or a partition that comes, maybe with rows, asks for a
 -- backfill; for rows of a detached one a sweep is enough.
--- Arguments: members, waiting: as they were stored, or NULL. A restored table has members with other oids, and misses
--- none.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".tube_attachment, members oid[], waiting oid[]) RETURNS void
+-- A restored table has members with other oids, and misses none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_members(att :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
-#variable_conflict use_variable
 DECLARE
+    stored CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
     tree CONSTANT oid[] := tube_private_member_oids(att.tbl);
-    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (members) THEN members ELSE tree END;
-    lacking CONSTANT oid[] := ARRAY(SELECT DISTINCT t.rel::oid FROM tube_private_trigger_names(att) AS t
-        WHERE t.wanted AND NOT t.is_there ORDER BY 1);
+    known CONSTANT oid[] := CASE WHEN att.tbl::oid = ANY (stored.members) THEN stored.members ELSE tree END;
+    lacking CONSTANT oid[] := ARRAY(SELECT DISTINCT t.rel::oid FROM tube_private_trigger_ddl(att) AS t
+        WHERE t.statement ~ '^CREATE ' ORDER BY 1);
     come CONSTANT regclass[] := ARRAY( -- these have their triggers now, and had not before
         SELECT m.rel FROM tube_private_members(att.tbl) AS m
-        WHERE m.rel::oid <> ALL (lacking) AND CASE WHEN m.rel::oid = ANY (known) THEN m.rel::oid = ANY (waiting) ELSE m.kind = 'r' END);
+        WHERE m.kind <> 'f' AND m.rel::oid <> ALL (lacking) AND (m.rel::oid <> ALL (known) OR m.rel::oid = ANY (stored.waiting)));
     part regclass;
 BEGIN
     FOR part IN SELECT m.rel FROM tube_private_members(att.tbl) AS m WHERE m.kind = 'f' AND m.rel::oid <> ALL (known) LOOP
@@ -106,46 +101,40 @@ BEGIN
     END LOOP;
     SELECT c INTO part FROM unnest(come) AS c WHERE NOT tube_private_is_fresh(c) LIMIT 1;
     IF FOUND THEN
-        PERFORM tube_private_ask_backfill(att, format(CASE WHEN part::oid = ANY (known) THEN 'triggers of %1$s were gone'
-            ELSE '%1$s has come to %2$s, maybe with rows' END, part, att.tbl));
+        PERFORM tube_private_ask_backfill(att, format('%s had no triggers, and may have rows', part));
     ELSIF EXISTS (SELECT FROM unnest(known) AS m (rel) LEFT JOIN pg_class AS c ON c.oid = m.rel
         WHERE coalesce(c.relkind = 'r', true) AND m.rel <> ALL (tree))
     THEN
-        PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, true,
-            (tube_private_require(att.tube)).companion_of);
+        PERFORM tube_private_ask_backfill(att, NULL);
     END IF;
     UPDATE tube_attachment AS a SET members = tree, waiting = nullif(lacking, '{}')
     WHERE a.tube = att.tube AND a.tbl = att.tbl AND (a.members, a.waiting) IS DISTINCT FROM (tree, nullif(lacking, '{}'));
 END
 $$;
 
--- tube_private_is_fresh: whether a table has been empty since it was made: no file was cut, or put in its place.
+-- tube_private_is_fresh: whether a table has been empty since it was made: no file was cut, or put in its place; of a partitioned
+-- one, all parts.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_is_fresh(rel oid) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-    SELECT pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1 FROM pg_class AS c WHERE c.oid = rel
+    SELECT coalesce(bool_and(pg_relation_size(c.oid) = 0 AND c.relfilenode = c.oid AND c.reltuples = -1), true)
+    FROM tube_private_members(rel) AS m JOIN pg_class AS c ON c.oid = m.rel WHERE m.kind = 'r'
 $$;
 
 -- tube_private_member_oids: what an attachment keeps as its members, sorted; NULL when the table is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_member_oids(tbl regclass) RETURNS oid[]
 LANGUAGE sql STABLE AS $$ SELECT array_agg(m.rel::oid ORDER BY m.rel::oid) FROM tube_private_members(tbl) AS m $$;
 
--- tube_private_ask_backfill: asks the workers to backfill an attached table; a WARNING says why.
--- A control pod as of tube_backfill_schedule; always one, since a backfill that is under way may have read the table
--- before. Of a companion's table, for the root table of the documents: see tube_private_resync.
+-- tube_private_ask_backfill: asks for the backfill, or the sweep, that finds changes of an attached table that were not captured,
+-- as a writer would: see tube_private_resync.
+-- Arguments: why: for a WARNING; NULL: rows only went.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_ask_backfill(att :"schema".tube_attachment, why text) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    reg CONSTANT tube_registry := tube_private_require(att.tube);
 BEGIN
-    IF reg.companion_of IS NOT NULL THEN
-        PERFORM tube_private_resync_documents(reg.companion_of, tube_private_table_name(att.tbl));
-        RAISE WARNING 'a backfill of all documents of tube % is asked for, as % may have changed them: %',
-            quote_literal(reg.companion_of), att.tbl, why;
-        RETURN;
+    PERFORM tube_private_resync(att.tube, att.trigger_function, tube_private_table_name(att.tbl), att.shard, att.shards, why IS NULL,
+        (tube_private_require(att.tube)).companion_of);
+    IF why IS NOT NULL THEN
+        RAISE WARNING 'changes of % may be missing, so a backfill is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
     END IF;
-    -- Of a root table, it does for what writers ask for: see tube_private_resync.
-    PERFORM tube_private_put_schedule(att.tube, att.shard, tube_private_table_name(att.tbl), att.keys[1], tube_private_is_root(att));
-    RAISE WARNING 'a backfill of % is asked for, for tube %: %', att.tbl, quote_literal(att.tube), why;
 END
 $$;
 
@@ -159,7 +148,7 @@ DECLARE
     gone tube_attachment;
 BEGIN
     FOR gone IN DELETE FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = ANY (tables) RETURNING a.* LOOP
-        PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(NULL, NULL, gone.trigger_function);
+        PERFORM tube_private_drop_routines(gone, NULL), tube_private_drop_former(right(gone.trigger_function, 8), NULL);
         PERFORM tube_private_rescue_links(gone); -- under the lock of the table: no writer puts more
         PERFORM tube_private_drop_touch(gone), tube_private_follow_root(gone);
     END LOOP;

@@ -1,11 +1,13 @@
--- How an attachment comes to be as it is to be, when it is made and whenever its table has changed:
+-- How an attachment comes to be as it is to be: when it is made (attach.sql), whenever its table has changed (tube_sync), and with
+-- another predicate or version of pytube. Each of these takes three steps:
 --
---   tube_private_attachment_now  the attachment by the names that its columns have now
---   tube_private_begin_sync      with pytube's rights: pytube's objects are made as they should be
+--   tube_private_begin_attach, tube_private_begin_sync
+--                                with pytube's rights: locks, says how it is to be, and makes pytube's objects for it
 --   tube_private_bring_in_line   with the rights of the caller: an owner runs the statements that are missing
 --   tube_private_store           with pytube's: sees that none is missing, and stores it
 --
--- If the caller does not own the table, a worker say, only pytube's objects follow.
+-- If the caller does not own the table, a worker say, only pytube's objects follow. Event triggers take the steps that can't
+-- wait, and wake the workers, who call tube_sync.
 
 -- Tables and columns that were renamed, moved or dropped; partitions that came or went; triggers that were
 -- dropped; tables with another owner; a database that was restored. Workers call this twice a minute, and at once when
@@ -60,17 +62,14 @@ BEGIN
     SELECT array_agg(coalesce(same.attname, moved.attname) ORDER BY s.place),
         array_agg(coalesce(moved.attname, same.attname) ORDER BY s.place)
     INTO names, seen
-    FROM unnest(att.keys || att.columns, att.seen_attnums) WITH ORDINALITY AS s (name, attnum, place)
+    FROM unnest(att.keys || att.columns) WITH ORDINALITY AS s (name, place)
     LEFT JOIN pg_attribute AS same ON same.attrelid = att.tbl AND same.attname = s.name AND same.attnum > 0
     LEFT JOIN pg_attribute AS moved ON moved.attrelid = att.tbl AND att.tbl::oid = ANY (att.members) AND NOT moved.attisdropped
-        AND moved.attnum = s.attnum;
+        AND moved.attnum = (att.seen -> (s.place::integer - 1) ->> 'attnum')::smallint;
     names := tube_private_each_once(names[:width], seen[:width]) || tube_private_each_once(names[width + 1:], seen[width + 1:]);
     IF att.tube IS NULL OR tube_private_table_fault(att.tbl) IS NOT NULL
         OR (SELECT count(DISTINCT n) FROM unnest(names[:width]) AS n) < width -- of two, one was dropped, and the other has its name
-        OR width > 1 AND array_position(tube_key_types(att.tbl, names[:width]), NULL) IS NOT NULL
-        OR width = 1 AND NOT EXISTS (
-            SELECT FROM pg_attribute AS a WHERE a.attrelid = att.tbl AND a.attname = names[1] AND a.attgenerated <> 'v'
-                AND tube_private_key_fits(a.atttypid, tube_private_key_type(att.tube)))
+        OR (tube_private_key_fault(att.tbl, names[:width], tube_private_key_type(att.tube))).fault IS NOT NULL
     THEN
         RETURN NULL;
     END IF;
@@ -82,8 +81,7 @@ BEGIN
         att.columns := NULL; -- a change of a virtual generated column can't be seen: any UPDATE counts
     END IF;
     att.row_filter := (tube_private_require(att.tube)).predicate;
-    att.touch_name := coalesce(att.touch_name, tube_private_touch_name(att));
-    RETURN tube_private_with_columns(att);
+    RETURN tube_private_complete(att);
 END
 $$;
 
@@ -94,7 +92,8 @@ LANGUAGE sql IMMUTABLE AS $$
 $$;
 
 -- tube_private_follow_columns: stores the names that an attachment's columns have now. A worker reads by them.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_columns(tube text, tbl regclass) RETURNS void
+-- Result: as of tube_private_attachment_now; NULL when there is none.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_columns(tube text, tbl regclass) RETURNS :"schema".tube_attachment
 LANGUAGE plpgsql AS $$
 DECLARE
     att tube_attachment;
@@ -102,14 +101,11 @@ DECLARE
 BEGIN
     SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
     now := tube_private_attachment_now(att);
-    IF now.tube IS NOT NULL AND (now.keys, now.columns, now.seen_attnums, now.seen_key)
-        IS DISTINCT FROM (att.keys, att.columns, att.seen_attnums, att.seen_key)
-    THEN
-        UPDATE tube_attachment AS a SET keys = now.keys, columns = now.columns,
-            seen_attnums = now.seen_attnums, seen_key = now.seen_key
-        WHERE a.tube = $1 AND a.tbl = $2;
+    IF now.tube IS NOT NULL AND (now.keys, now.columns, now.seen) IS DISTINCT FROM (att.keys, att.columns, att.seen) THEN
+        UPDATE tube_attachment AS a SET keys = now.keys, columns = now.columns, seen = now.seen WHERE a.tube = $1 AND a.tbl = $2;
         PERFORM tube_private_follow_key(att, now);
     END IF;
+    RETURN now;
 END
 $$;
 
@@ -119,29 +115,31 @@ $$;
 CREATE OR REPLACE FUNCTION :"schema".tube_private_follow_key(was :"schema".tube_attachment, now :"schema".tube_attachment) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND (now.keys, now.seen_key) <> (was.keys, was.seen_key);
+    UPDATE tube_registry AS r SET version = r.version + 1 WHERE r.tube = now.tube AND (now.keys, now.seen) <> (was.keys, was.seen);
     PERFORM tube_private_ask_backfill(now, format('its key %s has another column, type or label now', tube_private_key_label(now)))
     WHERE now.tbl::oid = ANY (was.members) AND cardinality(now.keys) = cardinality(was.keys) AND EXISTS (
-        SELECT FROM unnest(was.seen_key) AS k (what), CAST(split_part(k.what, ' ', 1) AS integer) AS p (place)
-        WHERE k.what <> ALL (now.seen_key)
-            AND (now.keys[p.place] = was.keys[p.place] OR now.seen_attnums[p.place] = was.seen_attnums[p.place]));
+        SELECT FROM unnest(was.keys, now.keys) WITH ORDINALITY AS k (former, name, place),
+            LATERAL (VALUES (was.seen -> (k.place::integer - 1), now.seen -> (k.place::integer - 1))) AS s (former, there)
+        WHERE NOT s.there @> s.former AND (k.name = k.former OR s.there -> 'attnum' = s.former -> 'attnum'));
 END
 $$;
 
--- tube_private_with_columns: an attachment with what its key and its columns are now.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_with_columns(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
-LANGUAGE plpgsql STABLE AS $$
+-- tube_private_complete: an attachment with the values that no caller gives: its place, its names, and the state of its columns.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_complete(att :"schema".tube_attachment) RETURNS :"schema".tube_attachment
+LANGUAGE plpgsql AS $$
+DECLARE
+    stored CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = att.tube AND a.tbl = att.tbl);
 BEGIN
-    att.seen_attnums := ARRAY(
-        SELECT a.attnum FROM unnest(att.keys || att.columns) WITH ORDINALITY AS c (name, place)
-        LEFT JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = c.name AND a.attnum > 0 ORDER BY c.place);
-    att.seen_key := ARRAY(
-        SELECT concat_ws(' ', k.place, f.what)
-        FROM unnest(att.keys, CASE WHEN cardinality(att.keys) > 1 THEN tube_key_types(att.tbl, att.keys) END) WITH ORDINALITY AS k (name, type, place)
-        JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = k.name,
-            LATERAL (SELECT concat_ws(' ', a.attnum, k.type) UNION ALL
-                SELECT concat_ws(' ', e.oid, e.enumlabel) FROM pg_enum AS e WHERE e.enumtypid = a.atttypid) AS f (what)
-        ORDER BY 1);
+    att.position := CASE WHEN (stored.shard, stored.shards) = (att.shard, att.shards) THEN stored.position END; -- in others it is the last
+    att.trigger_function := coalesce(stored.trigger_function, tube_private_capture_name(att.tube, att.tbl));
+    att.touch_name := coalesce(stored.touch_name, tube_private_touch_name(att));
+    att.seen := (
+        SELECT jsonb_agg(jsonb_strip_nulls(jsonb_build_object('attnum', a.attnum, 'type', c.type, 'labels', (
+            SELECT jsonb_object_agg(e.oid, e.enumlabel) FROM pg_enum AS e
+            WHERE e.enumtypid = a.atttypid AND c.place <= cardinality(att.keys)))) ORDER BY c.place)
+        FROM unnest(att.keys || att.columns, CASE WHEN cardinality(att.keys) > 1 THEN tube_key_types(att.tbl, att.keys) END)
+            WITH ORDINALITY AS c (name, type, place)
+        LEFT JOIN pg_attribute AS a ON a.attrelid = att.tbl AND a.attname = c.name AND a.attnum > 0);
     RETURN att;
 END
 $$;
@@ -169,19 +167,15 @@ DECLARE
     now tube_attachment;
 BEGIN
     PERFORM FROM tube_registry AS r WHERE r.tube = $1 FOR NO KEY UPDATE;
-    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2 FOR NO KEY UPDATE;
-    IF NOT FOUND THEN
-        RETURN NULL;
-    END IF;
-    now := tube_private_attachment_now(att);
+    PERFORM tube_private_prune(tube);
+    now := tube_private_follow_columns(tube, tbl);
     IF now.tube IS NOT NULL THEN
         PERFORM tube_private_close_capture();
         PERFORM tube_private_provide(now);
-        PERFORM tube_private_follow_columns(tube, tbl);
         RETURN now;
     END IF;
-    IF NOT EXISTS (SELECT FROM pg_class AS c WHERE c.oid = att.tbl) THEN
-        PERFORM tube_private_prune(tube);
+    SELECT a.* INTO att FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2;
+    IF NOT FOUND THEN
         RETURN NULL;
     END IF;
     PERFORM tube_private_forget(att.tube, ARRAY[att.tbl]);
@@ -323,23 +317,18 @@ BEGIN
         IF tube_wakes() AND tube_private_may_notify() THEN
             PERFORM pg_notify(tube_channel(att.tube), 'ddl');
         END IF;
-        BEGIN
-            PERFORM tube_private_drop_unbound(att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
-        EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM; -- anybody's view may use one
-        END;
         SELECT c.relkind, p.proowner = c.relowner AS is_owners, p.prosecdef INTO capture
         FROM pg_class AS c JOIN pg_proc AS p ON p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
         WHERE c.oid = att.tbl;
-        IF NOT capture.is_owners THEN
-            BEGIN
-                PERFORM tube_private_drop_strangers(att.tube, att.tbl);
-            EXCEPTION WHEN OTHERS THEN
-                RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
-            END;
-        ELSIF capture.relkind = 'p' AND capture.prosecdef THEN
-            SELECT statements || array_agg(t.statement), array_agg(t.rel::oid) FILTER (
-                WHERE tube_private_is_fresh(t.rel) AND (SELECT k.relkind = 'r' FROM pg_class AS k WHERE k.oid = t.rel))
+        BEGIN
+            -- Whoever gave a column another type may want to drop the former one, an enum, at once.
+            PERFORM tube_private_drop_former(right(att.trigger_function, 8), att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
+            PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)) WHERE NOT capture.is_owners;
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM; -- anybody's view may use one
+        END;
+        IF capture.is_owners AND capture.relkind = 'p' AND capture.prosecdef THEN
+            SELECT statements || array_agg(t.statement), array_agg(t.rel::oid) FILTER (WHERE tube_private_is_fresh(t.rel))
             INTO statements, come
             FROM tube_private_trigger_ddl(att) AS t
             WHERE t.rel <> att.tbl AND (t.rel::oid <> ALL (att.members) OR t.rel::oid = ANY (att.waiting) AND t.rel::oid = ANY (rels))
@@ -354,67 +343,30 @@ BEGIN
 END
 $$;
 
--- tube_private_drop_unbound: drops predicates of an attachment that are bound to other types than its columns have by now.
--- Writes can't call them any more, and whoever gave a column another type may want to drop the former one, an enum, at once.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_unbound(att :"schema".tube_attachment) RETURNS void
-LANGUAGE plpgsql AS $$
-DECLARE
-    bound CONSTANT text := (SELECT coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
-        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
-    former text;
-BEGIN
-    FOR former IN
-        SELECT min(r.name) FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
-        WHERE p.proname <> att.trigger_function
-        GROUP BY p.proname HAVING count(*) = 1 AND min(p.proargtypes::text) <> bound -- of several, the next look drops some
-    LOOP
-        EXECUTE format('DROP ROUTINE %s', former);
-    END LOOP;
-END
-$$;
-
--- tube_private_drop_strangers: drops the functions of an attachment that are not the owner's of its table.
--- Not for everybody: whoever calls it holds the lock of the table until their transaction ends.
--- Result: nothing; a WARNING says what the owner has to do.
-CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_strangers(tube text, tbl oid) RETURNS void
-LANGUAGE plpgsql SET quote_all_identifiers = off AS $$
-DECLARE
-    att CONSTANT tube_attachment := (SELECT a FROM tube_attachment AS a WHERE a.tube = $1 AND a.tbl = $2);
-BEGIN
-    PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl));
-    RAISE WARNING USING
-        MESSAGE = format('%s has another owner, and tube %L does not capture its writes until they agree', att.tbl, tube),
-        HINT = format('Run as %s: SELECT %I.tube_sync();', tube_private_owner_of(att.tbl), tube_private_schema());
-END
-$$;
-
 -- tube_private_see_rewrite: an event trigger that says what a rewritten table may call for.
 -- ALTER COLUMN ... TYPE ... USING, say, gives all rows other values, and makes no touch. Whether documents changed
 -- by it, and are worth a backfill, who runs it knows.
--- Result: none; a WARNING for each attachment of the table, once in a transaction.
+-- Result: none; a WARNING for each attachment of the table. Of a partitioned one all parts are rewritten; the first is reported.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     rewritten CONSTANT oid := pg_event_trigger_table_rewrite_oid();
-    warned jsonb;
     att tube_attachment;
-    key text;
 BEGIN
     -- 2 and 4: a default that is not a constant, and another type; else the rows stay as they were.
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
-    warned := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]'); -- anybody may have set it to anything
-    FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tbl = rewritten OR rewritten = ANY (a.members) LOOP
-        key := format('%s of %s', att.tbl::oid, att.tube);
-        CONTINUE WHEN warned ? key;
-        warned := warned || to_jsonb(key);
+    FOR att IN
+        SELECT a.* FROM tube_attachment AS a
+        WHERE rewritten = ANY (a.members || a.tbl::oid) AND rewritten = (
+            SELECT min(c.oid) FROM pg_class AS c WHERE c.oid = ANY (a.members || a.tbl::oid) AND c.relkind = 'r')
+    LOOP
         RAISE WARNING USING
             MESSAGE = format('all rows of %s are rewritten, without touches in tube %L', att.tbl, att.tube),
             HINT = format('If that changes documents, backfill them afterwards: '
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
-    PERFORM set_config('pytube.rewritten', warned::text, true);
 EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'pytube can''t say whether this change calls for a backfill: %', SQLERRM;
 END

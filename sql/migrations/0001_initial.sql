@@ -49,8 +49,7 @@ CREATE TABLE :"schema".tube_attachment (
     touch_name       text,  -- pytube's function behind {table}_touch
     columns      name[],     -- an UPDATE that changes none of these makes no touch; NULL: any counts
     replica      boolean NOT NULL DEFAULT false,
-    seen_attnums smallint[], -- of the key's columns, then of columns
-    seen_key     text[],     -- the number and type of each column of the key, and the labels of enums with theirs
+    seen         jsonb,      -- of each column of the key, then of columns: its attnum; in the key, also its type and labels
     members      oid[],      -- of a partitioned table: all of its tree, itself too
     waiting      oid[],      -- members without triggers: what is written by their names is not seen
     shard_place  smallint,   -- which of them alone determines a key's shard, from 0; NULL: all

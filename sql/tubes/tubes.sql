@@ -336,7 +336,7 @@ BEGIN
         ARRAY[format('SELECT tube_private_forget(%1$L, array_agg(a.tbl)) FROM tube_attachment AS a WHERE a.tube = %1$L'
             ' HAVING count(*) > 0', tube)]
         || CASE WHEN force IS NOT TRUE THEN ARRAY[format('LOCK TABLE %s', queue), format('SELECT tube_private_refuse_loss(%L)', tube)] END
-        || 'SELECT tube_private_drop_former(NULL, NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
+        || 'SELECT tube_private_drop_former(NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
     EXECUTE format('DROP FUNCTION IF EXISTS %s, %s', tube_private_planned(tube, 'mark'), tube_private_planned(tube, 'purge'));

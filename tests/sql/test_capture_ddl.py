@@ -497,6 +497,37 @@ def test_rows_that_are_rewritten_are_told_of_and_not_touched(db: Conn) -> None:
     assert warnings == []
 
 
+def test_what_a_related_table_missed_is_found_by_a_backfill_of_its_root_table(db: Conn) -> None:
+    """Its own backfill would find no row that went, nor the document that a row was in before."""
+    db.execute("CREATE TABLE public.part (nr int PRIMARY KEY, item int, deleted boolean DEFAULT false)")
+    db.execute("SELECT tube_table_ensure_attached(%s, 'public.part', 0, 2, id_col => 'item')", (TUBE,))
+    db.execute("INSERT INTO part VALUES (1, 1), (2, 1)")
+    db.execute('DROP TRIGGER "part_es-live_after_update_trigger" ON part')
+    db.execute("UPDATE part SET item = 2 WHERE nr = 1")
+    take(db)
+    said = warnings_of(db)
+    sync(db)
+    why = "public.part had no triggers, and may have rows"
+    assert said == [
+        f"changes of public.part may be missing, so a backfill is asked for, for tube '{TUBE}': {why}"
+    ]
+    asks = f"SELECT payload ->> 'tbl' FROM tube.\"{TUBE}\" WHERE payload ->> 'type' = 'backfill_schedule'"
+    assert db.execute(asks.encode()).fetchall() == [("public.item",)]
+
+
+def test_parts_that_are_rewritten_are_told_of_as_one_table(conn: Conn) -> None:
+    make_tube(conn)
+    conn.execute(
+        "CREATE TABLE public.parted (id int, v text, d int, PRIMARY KEY (id, d)) PARTITION BY RANGE (d);"
+        " CREATE TABLE public.p1 PARTITION OF parted FOR VALUES FROM (0) TO (9);"
+        " CREATE TABLE public.p2 PARTITION OF parted FOR VALUES FROM (9) TO (19)"
+    )
+    attach(conn, "public.parted", 5)
+    warnings = warnings_of(conn)
+    conn.execute("ALTER TABLE parted ALTER v TYPE integer USING length(v)")
+    assert warnings == [f"all rows of public.parted are rewritten, without touches in tube '{TUBE}'"]
+
+
 def test_a_look_at_tables_that_are_as_they_should_be_grows_with_their_number_alone(conn: Conn) -> None:
     """Workers look twice a minute. Functions called for a table may not be called for each pair of tables."""
     make_tube(conn, predicate="v > 0")
