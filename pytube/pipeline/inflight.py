@@ -91,7 +91,9 @@ class Flight:
         return {shard: list(group) for shard, group in self.groups.items()}
 
     def pods(self, keys: Mapping[int, Iterable[Id]]) -> set[int]:
-        """The seqs of the pods that wait for these ids (by shard) of the flight."""
+        """The seqs of the pods that wait for these ids (by shard) of the flight; none if it flies apart."""
+        if not self.groups:
+            return set()
         owners = [self.groups[shard][key] for shard, ids in keys.items() for key in ids]
         return {seq for one in owners for seq in _seqs(one)}
 
