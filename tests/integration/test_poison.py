@@ -86,7 +86,7 @@ async def status(dsn: str) -> dict[str, Any]:
 
 
 async def test_hundreds_of_poisoned_documents_alone_are_parked(conn: Conn, config: Path, dsn: str) -> None:
-    """Within half a minute: their attempts, and for each hundred one request more."""
+    """It takes as long as their attempts, and for each hundred one request more."""
     async with running(config) as run_:
         await deliver(conn, 10)
         SINK.refuses = is_poison
