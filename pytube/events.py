@@ -259,7 +259,7 @@ class TermsFail(PartitionEvent, level=ERROR):
 @dataclass(frozen=True, slots=True)
 class SinkDown(PartitionEvent, level=WARNING):
     """The sink takes not even a single document; the partition waits, and parks nothing. Also after 100
-    failures in a row without a success. Once.
+    failures in a row, unless it takes an earlier document again. Once.
 
     Remedy: bring the sink up; `pytube status` shows the latest reason.
     """

@@ -145,6 +145,13 @@ def sort_answers(batch: Batch, results: Sequence[Result]) -> Answers:
     return answers
 
 
+def last_written(documents: Documents, answers: Answers | None) -> Key | None:
+    """The last key whose document, not a delete, the sink has taken; no answers: it has taken all."""
+    done = None if answers is None else set(answers.done)
+    taken = (one.key for one in reversed(documents) if one.body is not None)
+    return next((key for key in taken if done is None or key in done), None)
+
+
 def _stale(answers: Answers, key: Key, newer: Token, ours: Token) -> None:
     """An equal token is of this very write, done before; a newer one is of another term, and ends this one.
 

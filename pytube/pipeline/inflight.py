@@ -70,22 +70,11 @@ class _Shard:
 class Flight:
     """Keys that are worked on together: `groups[shard]` maps ids to the pods that wait for them."""
 
-    __slots__ = (
-        "__weakref__",
-        "failed_at",
-        "groups",
-        "is_retried",
-        "leaves_some",
-        "pod_class",
-        "stamp",
-        "ts",
-    )
+    __slots__ = ("__weakref__", "groups", "is_retried", "leaves_some", "pod_class", "stamp", "ts")
 
     def __init__(self, pod_class: PodClass) -> None:
         self.pod_class = pod_class
         self.groups: dict[int, dict[Id, Owners]] = {}
-        self.failed_at: float | None = None
-        """When keys of it failed together, or one alone, for the first time."""
         self.is_retried = False
         """Whether keys of it were sent again."""
         self.leaves_some = False
@@ -102,7 +91,9 @@ class Flight:
         return {shard: list(group) for shard, group in self.groups.items()}
 
     def pods(self, keys: Mapping[int, Iterable[Id]]) -> set[int]:
-        """The seqs of the pods that wait for these ids (by shard) of the flight."""
+        """The seqs of the pods that wait for these ids (by shard) of the flight; none if it flies apart."""
+        if not self.groups:
+            return set()
         owners = [self.groups[shard][key] for shard, ids in keys.items() for key in ids]
         return {seq for one in owners for seq in _seqs(one)}
 
@@ -278,8 +269,7 @@ class InFlight:
         Shards take turns, so that a full one does not starve the rest.
         """
         queue = self._queue[pod_class]
-        flight = Flight(pod_class)
-        flight.stamp, flight.ts = self._highest, self._highest_ts
+        flight = self.begin(pod_class)
         room = limit
         while queue and room > 0:
             shard = queue.popleft()
@@ -295,6 +285,12 @@ class InFlight:
         self._flying += taken
         flight.leaves_some = self._waiting[pod_class] > 0
         return flight if taken else None
+
+    def begin(self, pod_class: PodClass) -> Flight:
+        """Begin a flight without keys: whatever is sent with it is read now, and no pod waits for that."""
+        flight = Flight(pod_class)
+        flight.stamp, flight.ts = self._highest, self._highest_ts
+        return flight
 
     def _take_group(self, shard: _Shard, which: int, room: int) -> dict[Id, Owners]:
         waiting = shard.waiting[which]

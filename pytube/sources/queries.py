@@ -181,7 +181,7 @@ NOTIFY: Final = "SELECT pg_notify(%s, %s), tube_wakes(), pg_notification_queue_u
 SLEEP: Final = f"SELECT tube_sleep({_TERM})"
 WAKE: Final = "SELECT tube_wake(%(tube)s, %(partition)s, %(leader_id)s)"
 
-# --- samples (pytube.worker.upkeep) -----------------------------------------------------------
+# --- samples (pytube.worker.samples) ----------------------------------------------------------
 
 SAMPLE_AGES: Final = """
     SELECT s.tube, extract(epoch FROM clock_timestamp() - s.ended_at)::float8

@@ -28,7 +28,16 @@ from pytube.errors import (
 )
 from pytube.faults import Point, fault
 from pytube.model import Batch, Documents, Id, Key, PodClass, Result, Token
-from pytube.pipeline.batches import Answers, BatchSize, by_shard, is_all_ok, keys_of, sort_answers, split
+from pytube.pipeline.batches import (
+    Answers,
+    BatchSize,
+    by_shard,
+    is_all_ok,
+    keys_of,
+    last_written,
+    sort_answers,
+    split,
+)
 from pytube.pipeline.inflight import Flight
 from pytube.pipeline.limits import Sent
 from pytube.pipeline.retry_queue import backoff
@@ -129,6 +138,8 @@ class Outcome:
     """Parked keys that a touch does not try again."""
     documents: dict[Key, bytes | None] = field(default_factory=dict)
     """The documents sent for keys that may be parked, if they are to be kept; no other place has them."""
+    taken: Key | None = field(default=None, compare=False)
+    """A key that is done, by a document and not by a delete."""
     trace: BatchTrace = field(default=UNTRACED, compare=False)
 
     def counts(self) -> dict[str, int]:
@@ -388,6 +399,7 @@ class Deliverer:
             else:
                 self._handle_answers(outcome, answers, sent)
                 self._keep(outcome, documents, answers.rejected)
+            outcome.taken = last_written(documents, answers) or outcome.taken
 
     async def _ask(self, batch: Batch) -> Sequence[Result]:
         timeout = self._settings.sink.request_timeout

@@ -31,10 +31,12 @@ from pytube.worker.kafka import KafkaCluster, cluster_of, report_problems, silen
 from pytube.worker.leadership import Leadership
 from pytube.worker.partition_worker import PartitionWorker
 from pytube.worker.queues import Outbox, Queue, Tube
+from pytube.worker.samples import Sampler
 from pytube.worker.services import Process, end
 from pytube.worker.shared_sink import SharedSink
 from pytube.worker.shedding import LoadShedder
-from pytube.worker.upkeep import BackfillRunner, Sampler, SinkMarks, follow_ddl, note_made_sinks
+from pytube.worker.sink_marks import SinkMarks, note_made_sinks
+from pytube.worker.upkeep import BackfillRunner, follow_ddl
 
 _PARTITIONS_INTERVAL = 1.0
 _STANDBY = 5.0

@@ -29,6 +29,7 @@ from pytube.logs import Logger, UserFaults, host_fields
 from pytube.model import PodClass
 from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
+from pytube.pipeline.blame import Witnesses
 from pytube.pipeline.inflight import Flight
 from pytube.sinks import why_no_read
 from pytube.sinks.registry import naming_of
@@ -170,6 +171,7 @@ class Tube(Queue):
         self.shared_sink = sink
         self.sink = sink.sink
         self.gate = sink.gate
+        self.witnesses = Witnesses()
         why = why_no_read(self.sink)
         if settings.verify is not None and why is not None:
             raise ConfigError(

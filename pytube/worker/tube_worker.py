@@ -17,6 +17,7 @@ from pytube.events import MeterRead, Parked, SinkDelays, TubeStopped
 from pytube.faults import Point, fault
 from pytube.model import Id, Key, Pod, PodClass
 from pytube.pipeline.batches import by_shard, high_average, keys_of
+from pytube.pipeline.blame import Blame
 from pytube.pipeline.inflight import Flight, InFlight
 from pytube.pipeline.retry_queue import DeadLetter, RetryQueue, backoff
 from pytube.sources.pods import FailedKey, ParkItem, TubeSource
@@ -39,10 +40,8 @@ _IDS_PER_POD = 250.0
 """What pods hold at most as a rule; assumed until some were seen."""
 _DELAYS_TOLD = 60.0
 """Seconds for which it is not logged again that the sink defers documents."""
-_MOST_PARKED_IN_A_ROW = 100
-"""Documents given up in a row, and none delivered since they failed first: then the sink is at fault."""
 _PROBE_INTERVAL = 1.0
-"""Seconds at most until the next document is sent then: the sink answers, and other documents may be well."""
+"""Seconds at most until a sink that failed with many documents is sent another one, which may be well."""
 
 
 class TubeWorker(PartitionWorker[Pod]):
@@ -71,9 +70,9 @@ class TubeWorker(PartitionWorker[Pod]):
         self._probe: asyncio.Task[Outcome] | None = None
         """The last delivery that was begun while the sink or the source was down."""
         self._ids_per_pod = _IDS_PER_POD
-        self._parked_in_a_row = 0
-        self._delivered_at = float("-inf")
-        """When documents were last delivered."""
+        self._blame = Blame(tube.witnesses)
+        self._witness: Flight | None = None
+        """The one of a witness that is under way."""
         self._retried_last = False
         """Whether the delivery begun last was of keys to be sent again."""
         self._delays_told_until = float("-inf")
@@ -219,7 +218,7 @@ class TubeWorker(PartitionWorker[Pod]):
         """
         if not self._deliverer.is_up and (self._is_probing or self._launched_at < self._deliverer.next_probe):
             return False
-        if self._deliverer.held_up[pod_class]:
+        if self._blame.is_open or self._deliverer.held_up[pod_class]:
             return False
         if not self._deliverer.may_read(len(self._deliveries) - self._deliverer.arrived):
             return False
@@ -239,8 +238,10 @@ class TubeWorker(PartitionWorker[Pod]):
     def _take_next(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
         """The keys of the next delivery: by turns to be sent again, or for the first time, if both wait.
 
-        So keys that fail again and again hold up no others.
+        So keys that fail again and again hold up no others. Before them goes a witness that is called.
         """
+        if self._blame.is_open:
+            return self._take_witness()
         first, second = self._take_retry, self._take_flight
         if self._retried_last:
             first, second = second, first
@@ -248,6 +249,24 @@ class TubeWorker(PartitionWorker[Pod]):
         if found is not None:
             self._retried_last = found[0].is_retried
         return found
+
+    def _take_witness(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
+        """The key of a witness, once nothing is under way; if there is none, the sink is at fault.
+
+        No pod waits for the key, so it flies apart. Thus it must not fly with others: nothing else is sent
+        before it was heard.
+        """
+        if self._deliveries:
+            return None
+        key = self._blame.call_witness()
+        if key is None:
+            self._charge_sink()
+            return None
+        self._witness = self.machine.begin(PodClass.INCREMENTAL)
+        return self._witness, by_shard([key])
+
+    def _charge_sink(self) -> None:
+        self._deliverer.sink_breaker.fail(self._blame.charge_sink(), longest=_PROBE_INTERVAL)
 
     def _take_retry(self) -> tuple[Flight, Mapping[int, Sequence[Id]]] | None:
         """The next keys that are due to be sent again."""
@@ -294,7 +313,7 @@ class TubeWorker(PartitionWorker[Pod]):
         if chosen is None:
             return None
         most = min(self._deliverer.size.keys, self._gate.control.documents)
-        if self._parked_in_a_row >= _MOST_PARKED_IN_A_ROW:
+        if self._blame.is_on_sink and not self._deliverer.is_up:
             most = 1  # which gets through unless it is itself at fault
         flight = self.machine.take(chosen, most)
         if flight is None:
@@ -329,6 +348,11 @@ class TubeWorker(PartitionWorker[Pod]):
     async def _handle(self, outcome: Outcome) -> None:
         """Finish the keys that are done, park those given up, and queue the others to be sent again."""
         flight, now = outcome.flight, time.monotonic()
+        if outcome.taken is not None:
+            self._blame.note_taken(outcome.taken)
+        if flight is self._witness:
+            await self._hear_witness(outcome)
+            return
         await self._finish_done(outcome)
         retries = self._retries
         for keys in outcome.unsent:
@@ -351,18 +375,32 @@ class TubeWorker(PartitionWorker[Pod]):
         await self._park(flight, dead, outcome.documents)
         outcome.trace.delivered(outcome.counts(), self.machine)
 
+    async def _hear_witness(self, outcome: Outcome) -> None:
+        """Unless the sink has taken it, the sink is at fault, and not the documents that failed."""
+        self._witness = None
+        for groups in outcome.done:
+            await self._source.unpark(groups)
+        if outcome.unsent or outcome.unsure:  # which have their own consequences
+            self._blame.adjourn()
+        elif self._blame.is_open:
+            self._charge_sink()
+        outcome.trace.delivered(outcome.counts(), self.machine)
+
     async def _count_failures(self, outcome: Outcome, now: float) -> list[DeadLetter]:
         """Queue failed keys to be sent again, and store their attempts; returns the keys to park."""
         flight, retries = outcome.flight, self._retries
-        if flight.failed_at is None:
-            flight.failed_at = now
         dead: list[DeadLetter] = []
         failed: list[FailedKey] = []
         for keys, reason in outcome.failed:
             letter = retries.fail(flight, keys, reason, now)
-            if letter is not None and self._gives_up(flight, letter, now):
+            if len(keys) > 1:
+                continue
+            may_park = self._blame.note_failure(keys[0], reason, is_given_up=letter is not None)
+            if letter is not None and may_park:
                 dead.append(letter)
-            elif letter is None and len(keys) == 1:
+            elif letter is not None:
+                retries.push(flight, keys, now + backoff(letter.attempts))
+            else:
                 attempts = retries.attempts_of(keys[0])
                 failed.append(FailedKey(*keys[0], reason, attempts, backoff(attempts)))
         if failed:
@@ -379,8 +417,6 @@ class TubeWorker(PartitionWorker[Pod]):
     async def _finish_done(self, outcome: Outcome) -> None:
         """Finish the keys that were delivered or skipped, and the keys that stay parked."""
         flight = outcome.flight
-        if outcome.done:
-            self._parked_in_a_row, self._delivered_at = 0, time.monotonic()
         for groups in outcome.done:
             self._finish(flight, groups)
             await self._source.unpark(groups)
@@ -392,25 +428,6 @@ class TubeWorker(PartitionWorker[Pod]):
             self.counters.skipped[flight.pod_class] += len(outcome.skipped)
         if outcome.held_back:
             self._finish(flight, by_shard(outcome.held_back))
-
-    def _gives_up(self, flight: Flight, letter: DeadLetter, now: float) -> bool:
-        """Whether a document whose attempts are used up is parked; too many in a row are the sink's fault.
-
-        Not if others were delivered after it had failed: hundreds of poisoned documents end in a row, as the
-        healthy ones are done before them.
-        """
-        if flight.failed_at is not None and self._delivered_at > flight.failed_at:
-            return True
-        if self._parked_in_a_row < _MOST_PARKED_IN_A_ROW:
-            self._parked_in_a_row += 1
-            return True
-        self._deliverer.sink_breaker.fail(
-            f"{self._parked_in_a_row} documents in a row failed, so it is not their fault; "
-            f"the last one: {letter.reason}",
-            longest=_PROBE_INTERVAL,
-        )
-        self._retries.push(flight, [letter.key], now + backoff(letter.attempts))
-        return False
 
     async def _park(
         self, flight: Flight, dead: Sequence[DeadLetter], documents: Mapping[Key, bytes | None]

@@ -18,8 +18,7 @@ from pytube.errors import ConfigError
 from pytube.events import CopyDiffers, Event
 from pytube.health.doctor import examine
 from pytube.verify import verify
-from pytube.worker import Worker
-from pytube.worker import upkeep as copies
+from pytube.worker import Worker, samples
 from tests.helpers.capture import open_session
 from tests.helpers.cli import run, run_json
 from tests.helpers.database import preparing
@@ -187,16 +186,16 @@ async def test_a_parked_key_is_reported_as_parked_alone(goods: Conn, config: Con
 async def test_no_sample_while_the_tube_is_behind(
     goods: Conn, config: Config, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies, "_LONGEST_HOLD", 0.0)
-    monkeypatch.setattr(copies, "_PATIENCE", 1.0)
+    monkeypatch.setattr(samples, "_LONGEST_HOLD", 0.0)
+    monkeypatch.setattr(samples, "_PATIENCE", 1.0)
     asked: list[str] = []
-    give_way = copies.Sampler._give_way
+    give_way = samples.Sampler._give_way
 
-    async def noting(self: copies.Sampler, name: str, seconds: float) -> None:
+    async def noting(self: samples.Sampler, name: str, seconds: float) -> None:
         asked.append(name)
         await give_way(self, name, seconds)
 
-    monkeypatch.setattr(copies.Sampler, "_give_way", noting)
+    monkeypatch.setattr(samples.Sampler, "_give_way", noting)
     lag = "SELECT coalesce(max(extract(epoch FROM clock_timestamp() - since)), 0) FROM tube_load(1)"
     async with working(config):
         await wait_until_drained(goods)
@@ -205,7 +204,7 @@ async def test_no_sample_while_the_tube_is_behind(
             goods.execute("LOCK TABLE public.copy IN SHARE MODE")  # it can be read, and takes nothing
             async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as writer:
                 await writer.execute("UPDATE public.goods SET n = n + 1 WHERE id = 4")
-            await wait_until_async(lambda: scalar(goods, lag) > copies._BEHIND, what="the tube is behind")
+            await wait_until_async(lambda: scalar(goods, lag) > samples._BEHIND, what="the tube is behind")
             begun = len(asked)
             await wait_until_async(lambda: len(asked) > begun + 1, what="a sample wants to begin")
             before = ended(goods)
@@ -217,7 +216,7 @@ async def test_no_sample_while_the_tube_is_behind(
 async def test_a_sample_that_fails_is_told_once_and_begun_again(
     goods: Conn, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copies, "_RETRY", 0.1)
+    monkeypatch.setattr(samples, "_RETRY", 0.1)
     tries = []
     real = verify
 
@@ -227,7 +226,7 @@ async def test_a_sample_that_fails_is_told_once_and_begun_again(
             raise RuntimeError("a sink of anybody's")
         return await real(*arguments, **options)
 
-    monkeypatch.setattr(copies, "verify", failing)
+    monkeypatch.setattr(samples, "verify", failing)
     with capture_logs() as logged:
         async with working(config):
             await wait_until_async(lambda: sample(goods) is not None, what="it is compared after all")

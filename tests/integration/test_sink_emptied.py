@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from pytube.events import SinkEmptied
-from pytube.worker import upkeep as copies
+from pytube.worker import sink_marks
 from tests.helpers.emptied import check_remedy, make_source, rows_of, serving
 from tests.helpers.redis_server import RedisServer
 from tests.helpers.waiting import wait_until_async
@@ -22,8 +22,8 @@ Conn = psycopg.Connection[Any]
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sinks are looked at more often than workers do."""
-    monkeypatch.setattr(copies, "INTERVAL", 0.2)
-    monkeypatch.setattr(copies, "_STEP", 0.1)
+    monkeypatch.setattr(sink_marks, "INTERVAL", 0.2)
+    monkeypatch.setattr(sink_marks, "_STEP", 0.1)
 
 
 # --- Redis --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pytube.embedded.search_server import SearchServer
 from pytube.errors import ConfigError, SinkUnavailable
 from pytube.model import OK
 from pytube.testing import batch
-from pytube.worker import upkeep as copies
+from pytube.worker import sink_marks
 from tests.helpers.emptied import SAID, check_remedy, make_source, rows_of, serving
 from tests.helpers.opensearch import SMALL, Index, an_index, opened, request
 from tests.helpers.waiting import wait_until_async
@@ -145,8 +145,8 @@ async def test_to_look_changes_no_index_that_is_there(index: Index) -> None:
 
 @pytest.fixture
 def folder(dsn: str, conn: Conn, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(copies, "INTERVAL", 0.2)
-    monkeypatch.setattr(copies, "_STEP", 0.1)
+    monkeypatch.setattr(sink_marks, "INTERVAL", 0.2)
+    monkeypatch.setattr(sink_marks, "_STEP", 0.1)
     make_source(conn)
     (tmp_path / "pytube.toml").write_text(
         f'[postgres]\ndsn = "{dsn}"\n[tube.items.sink]\ntype = "opensearch"\nurl = "{index.server}"\n'

@@ -26,6 +26,7 @@ from pytube.errors import (
 from pytube.events import Event
 from pytube.logs import Logger, UserFaults
 from pytube.model import Id, Key, Pod
+from pytube.pipeline.blame import Witnesses
 from pytube.pipeline.limits import CongestionControl
 from pytube.sinks.base import Sink
 from pytube.sources import queries
@@ -312,6 +313,7 @@ class FakeServedTube:
     tracing: Tracing = field(default_factory=Tracing)
     failing: dict[int, FailingTerms] = field(default_factory=dict)
     limits: TermLimits = field(init=False)
+    witnesses: Witnesses = field(default_factory=Witnesses)
 
     def __post_init__(self) -> None:
         sink = self.settings.sink

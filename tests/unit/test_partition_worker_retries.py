@@ -437,7 +437,7 @@ async def test_rows_that_all_break_the_query_are_not_read_without_pause(
     monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 3600.0)
     monkeypatch.setattr(retry_queue, "_LONGEST_DELAY", 3600.0)
     rig = Rig(attempts=1)
-    rig.worker._parked_in_a_row = 1000
+    rig.worker._blame._parked_in_a_row = 1000
     rig.enricher.bad = {(0, 1)}
     async with rig.running():
         rig.insert(1)

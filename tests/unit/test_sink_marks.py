@@ -14,10 +14,10 @@ from pytube.db.session import Queries
 from pytube.errors import DatabaseUnavailable, SinkUnavailable
 from pytube.events import Event, SinkEmptied
 from pytube.sources import queries
-from pytube.worker import upkeep as copies
+from pytube.worker import sink_marks
 from pytube.worker.database import Database
 from pytube.worker.queues import Tube
-from pytube.worker.upkeep import SinkMarks
+from pytube.worker.sink_marks import SinkMarks
 from tests.helpers.waiting import wait_until_async
 
 TUBES = [f"t{number}" for number in range(50)]
@@ -77,8 +77,8 @@ class Emptied(Sinks):
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "INTERVAL", 0.02)
-    monkeypatch.setattr(copies, "_STEP", 0.01)
+    monkeypatch.setattr(sink_marks, "INTERVAL", 0.02)
+    monkeypatch.setattr(sink_marks, "_STEP", 0.01)
 
 
 class Source:
@@ -215,7 +215,7 @@ async def test_no_note_is_replaced_before_the_source_was_compared_with_it() -> N
 
 async def test_what_a_note_names_was_committed_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """And each names another commit: the last one is not to be of an earlier state than its seq."""
-    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    monkeypatch.setattr(sink_marks, "NOTE_INTERVAL", 0.0)
     memory, sink, source = Memory(), Noted(), Source(seen_seq=1)
     wrong: list[str] = []
 
@@ -236,7 +236,7 @@ async def test_a_source_that_is_put_back_under_a_worker_is_compared_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before another note replaces the only one that tells of it."""
-    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    monkeypatch.setattr(sink_marks, "NOTE_INTERVAL", 0.0)
     sink, source = Noted(), Source(seen_seq=12)
     task = looking(Memory(), {"t0": sink}, [], source)
     await wait_until_async(lambda: "commit1" in source.commits)
@@ -287,7 +287,7 @@ async def test_the_last_one_is_left_at_the_end() -> None:
 async def test_one_is_left_at_the_end_though_the_only_look_was_the_first_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(copies, "INTERVAL", float("inf"))
+    monkeypatch.setattr(sink_marks, "INTERVAL", float("inf"))
     memory, sink = Memory(), Noted()
     memory.is_new = True
     task = looking(memory, {"t0": sink}, [], Source(7))
@@ -298,7 +298,7 @@ async def test_one_is_left_at_the_end_though_the_only_look_was_the_first_of_all(
 
 async def test_one_that_could_not_be_left_is_left_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing was read meanwhile."""
-    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    monkeypatch.setattr(sink_marks, "NOTE_INTERVAL", 0.0)
     sink = Noted()
     sink.refused = [SinkUnavailable("away"), SinkUnavailable("away")]
     task = looking(Memory(), {"t0": sink}, [], Source(seen_seq=12))
@@ -309,7 +309,7 @@ async def test_one_that_could_not_be_left_is_left_later(monkeypatch: pytest.Monk
 
 async def test_of_several_processes_one_leaves_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one, until it is gone; all read as much."""
-    monkeypatch.setattr(copies, "NOTE_INTERVAL", 0.0)
+    monkeypatch.setattr(sink_marks, "NOTE_INTERVAL", 0.0)
     sink = Noted()
     sources = [Source(seen_seq=1) for _ in range(10)]
     tasks = [looking(Memory(), {"t0": sink}, [], source) for source in sources]

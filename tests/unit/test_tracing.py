@@ -79,6 +79,27 @@ def _pauses(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
+async def test_a_witness_is_traced_although_no_pod_waits_for_it(spans: Spans) -> None:
+    rig = Rig(None, spans.tracing, attempts=1)
+    async with rig.running():
+        rig.insert(1)
+        await rig.until_empty()
+        rig.worker._blame._parked_in_a_row = 100
+        rig.sink.faults = Faults(fail={(0, 2)})
+        rig.insert(2)
+        await rig.until_empty()
+    assert [about(span)["outcome"] for span in spans.named("batch") if about(span)["pods"] == 0] == [
+        "delivered"
+    ]
+
+
+async def test_a_step_is_traced_too(spans: Spans) -> None:
+    rig = Rig(None, spans.tracing)
+    await rig.sink.open()
+    outcome = await rig.deliverer.deliver(Flight(PodClass.INCREMENTAL), {0: [1]})
+    assert outcome.done
+
+
 async def test_a_batch_has_its_steps_as_children(spans: Spans) -> None:
     rig = Rig(None, spans.tracing)
     rig.insert(1, 2)

@@ -170,8 +170,8 @@ SEEDS = [
         "waiting_keys_are_read_at_the_gate",
         "what waits for a slow sink takes up no touches, and is sent again",
         "pytube/worker/tube_worker.py",
-        "        if self._deliverer.held_up[pod_class]:\n",
-        "        if self._deliverer.held_up is None:\n",
+        "self._deliverer.held_up[pod_class]:\n",
+        "self._deliverer.held_up is None:\n",
         (
             (
                 "unit/test_partition_worker_troubles.py"
