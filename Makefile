@@ -18,7 +18,7 @@
 #   make docs                  these pages, and the documentation as a site, in .site; `make docs-serve` shows it
 #   make docs-versions [URL=…] the same for each released minor version and this checkout, with a selector; in .site
 #   make lock                  renew requirements.lock from pyproject.toml
-#   make release-check         build what a release publishes, twice, and try it; with SBOM and licenses, in dist
+#   make release-check         build what a release publishes, twice, and try it on each Python; with SBOM and licenses, in dist
 
 SHELL := /bin/bash
 BIN := .venv/bin

@@ -244,5 +244,15 @@ def test_workflows_may_do_little(path: Path) -> None:
             assert re.search(r"@(v\d+|release/v\d+)$", step.get("uses", "@v1"))
 
 
+def test_each_python_that_is_promised_is_tested_and_tried() -> None:
+    promised = re.findall(r"Python :: (3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
+    (oldest,) = re.findall(r"^OLDEST=(.+)$", (ROOT / ".ci/venv").read_text(), re.MULTILINE)
+    assert PROJECT["requires-python"] == f">={oldest}" == f">={promised[0]}"
+    jobs = {path.stem: yaml.safe_load(path.read_text())["jobs"] for path in WORKFLOWS}
+    assert jobs["tests"]["test"]["strategy"]["matrix"]["python"] == promised
+    (versions,) = [step["with"]["python-version"] for step in jobs["release"]["build"]["steps"][1:2]]
+    assert sorted(versions.split()) == promised
+
+
 def test_the_changelog_has_the_version() -> None:
     assert re.search(rf"^## {re.escape(__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)

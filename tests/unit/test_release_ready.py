@@ -1,10 +1,12 @@
-"""Before a release: what the project has to say of itself. A placeholder is as bad as nothing."""
+"""Before a release: what the project has to say of itself, and what is tried. A placeholder says nothing."""
 
 from __future__ import annotations
 
+import runpy
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,30 @@ def test_what_is_missing_is_named(project: Path, file: str, before: str, after: 
     (project / file).write_text(text.replace(before, after, 1))
     (said,) = lacks(project)
     assert sentence in said
+
+
+def test_each_extra_is_tried() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert runpy.run_path(str(ROOT / ".ci/smoke.py"))["EXTRAS"].keys() == extras.keys()
+
+
+def test_no_release_without_an_interpreter() -> None:
+    command = [sys.executable, str(ROOT / ".ci/trial.py"), "--all", "no.whl", "no.tar.gz", "3.99"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "not tried: Python 3.99 (no interpreter: " in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("first", ["python3", "python3.12"])
+def test_the_environment_has_the_python_of_the_path(tmp_path: Path, first: str) -> None:
+    """Otherwise a workflow would test the machine's Python in place of the one that it set up."""
+    for name in ("python3", "python3.12"):
+        recent = "exit 0" if name in {first, "python3.12"} else "exit 1"
+        (tmp_path / name).write_text(f"#!/bin/sh\n{recent}\n")
+        (tmp_path / name).chmod(0o755)
+    function = (ROOT / ".ci/venv").read_text().partition("\n# The machine's own pip")[0].partition("\nOLDEST")
+    script = f"OLDEST{function[2]}\nfind_python"
+    assert (
+        subprocess.check_output(["/bin/bash", "-c", script], text=True, env={"PATH": str(tmp_path)})
+        == f"{first}\n"
+    )
