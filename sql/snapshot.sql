@@ -1692,7 +1692,7 @@ CREATE FUNCTION tube.tube_private_op_sql(op text) RETURNS text
 CREATE FUNCTION tube.tube_private_open_capture(tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 51c442ef018cb259;
+    AS 428741878f9a8377;
 
 CREATE FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) RETURNS void
     LANGUAGE plpgsql
