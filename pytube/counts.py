@@ -35,3 +35,8 @@ def name_partitions(numbers: Iterable[int]) -> str:
 def printable(text: str) -> str:
     """Without characters that do something to a terminal."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def harmless(text: str) -> str:
+    """Lines in which every character can be seen: names and values of a database may hold any."""
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

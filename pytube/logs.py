@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from typing import Literal, TextIO
 from uuid import UUID
 
+from pytube.counts import harmless
 from pytube.errors import OUTAGES, PytubeError
 from pytube.events import Event, MeterRead
 
@@ -274,12 +275,7 @@ class _Human(_Formatter):
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return f"{at} {level} {_harmless(text)}"
-
-
-def _harmless(text: str) -> str:
-    """Text that only moves to the next line: messages of exceptions may hold anything that documents do."""
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+        return f"{at} {level} {harmless(text)}"
 
 
 def _pairs(fields: Mapping[str, object]) -> Iterator[str]:

@@ -1686,7 +1686,7 @@ CREATE FUNCTION tube.tube_private_op_sql(op text) RETURNS text
 CREATE FUNCTION tube.tube_private_open_capture(tbl regclass) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 6df4a40e2f53e4a2;
+    AS 29ed81b505f942b0;
 
 CREATE FUNCTION tube.tube_private_open_schema(schema regnamespace, worker name) RETURNS void
     LANGUAGE plpgsql

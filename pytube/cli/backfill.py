@@ -24,6 +24,7 @@ from pytube.cli.output import (
     is_live,
     print_table,
     progress_meter,
+    say,
     seconds,
     tell,
     wants_json,
@@ -357,7 +358,7 @@ def await_backfills(database: Database, tubes: Collection[str], again: str, *, t
         interrupted(INTERRUPTED, f"; workers continue the backfill; wait again with: {again}")
     if not wants_json():
         for line in _sent(database, dict.fromkeys(row["tube"] for row in rows)):
-            click.echo(line)
+            say(line)
 
 
 async def _until_sent(database: Database, numbers: Sequence[int], display: Display, timeout: float) -> None:

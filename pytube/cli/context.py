@@ -21,6 +21,7 @@ from pytube.cli.output import Table, keep_json, print_table, wants_json
 from pytube.cli.program import INTERRUPTED, Settings
 from pytube.clock import length_of
 from pytube.config import Config
+from pytube.counts import harmless
 from pytube.db.connect import database_of
 from pytube.db.database import DEFAULT_SCHEMA, Database
 from pytube.errors import ConfigError, PytubeError, UsageError
@@ -360,7 +361,7 @@ def confirm(question: str, *, yes: bool, forced: bool = False) -> None:
         return
     if not has_people():
         raise UsageError(f"{question} This needs an answer, and there is no terminal; --yes answers it")
-    if not click.confirm(question, err=True):
+    if not click.confirm(harmless(question), err=True):
         click.echo("pytube: canceled; nothing was changed", err=True)
         click.get_current_context().exit(INTERRUPTED)
 

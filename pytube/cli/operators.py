@@ -34,6 +34,7 @@ from pytube.cli.output import (
     print_fields,
     print_json,
     print_table,
+    say,
     tell,
     wants_json,
 )
@@ -106,7 +107,7 @@ def pause(
         )
     for one in left:
         why = "is lost" if one.lost else "has not come to rest yet"
-        click.echo(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
+        say(f"{_what(one.tube, one.partition)}: its leader {one.leader} {why}", err=True)
     if left:
         click.get_current_context().exit(NOT_WELL)
 

@@ -32,6 +32,7 @@ from pytube.cli.output import (
     print_fields,
     print_json,
     print_table,
+    say,
     seconds,
     shown,
     tell,
@@ -178,7 +179,7 @@ def status(database: Database, name: str | None) -> None:
     else:
         print_table(OUTBOX_TABLE, rows, _NONE)
         for trouble in trouble_lines(sample):
-            click.echo(trouble, err=True)
+            say(trouble, err=True)
 
 
 @outbox.command()

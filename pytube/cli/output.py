@@ -17,7 +17,7 @@ import click
 import orjson
 
 from pytube.clock import for_people
-from pytube.counts import runs_of
+from pytube.counts import harmless, runs_of
 
 Table = Mapping[str, str | Callable[[Any], Any]]
 """By heading, in order: a field of the row, or a function that makes the cell of the row."""
@@ -78,7 +78,7 @@ def progress_meter(*, err: bool = False) -> Iterator[Meter]:
         with changing(err=err) as change:
 
             def show(name: str, done: int, total: int | None, detail: str) -> None:
-                shown_bars[name] = f"{name}: {bar(done, total)}{detail}"
+                shown_bars[name] = harmless(f"{name}: {bar(done, total)}{detail}")
                 change(list(shown_bars.values()))
 
             yield show
@@ -90,7 +90,7 @@ def progress_meter(*, err: bool = False) -> Iterator[Meter]:
         if time.monotonic() >= due:
             due = time.monotonic() + LINE_INTERVAL
             share = f" ({_share(done, total)})" if total else ""
-            click.echo(f"{name}: {detail}{share}", err=err)
+            say(f"{name}: {detail}{share}", err=err)
 
     yield print_line
 
@@ -126,12 +126,17 @@ def print_json(value: Any) -> None:
     click.echo(orjson.dumps(value, default=str).decode())
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """Print text that may hold names and values of the database: it does nothing to a terminal."""
+    click.echo(harmless(text), err=err)
+
+
 def tell(text: str, value: Any) -> None:
     """Print a sentence, or the value as JSON."""
     if wants_json():
         print_json(value)
     else:
-        click.echo(text)
+        say(text)
 
 
 def and_some(limit: int) -> int:
@@ -182,6 +187,7 @@ def print_text(start: str, text: str, mark: str = "") -> None:
         text: the paragraph.
         mark: covers the beginning of `start`; it may have a color.
     """
+    text = harmless(text)
     found = "\n".join(_beside([[start, text]], "", terminal_width())) if is_terminal() else start + text
     click.echo(mark + found[len(click.unstyle(mark)) :])
 

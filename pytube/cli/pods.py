@@ -32,6 +32,7 @@ from pytube.cli.output import (
     key_shown,
     print_json,
     print_table,
+    say,
     tell,
     wants_json,
 )
@@ -175,7 +176,7 @@ def step(database: Database, name: str, partition: int | None) -> None:
             elif answer == "y":
                 came = admin.step(connection, name, pod.seq, pod.shard, key, database.schema)
                 done += came.is_done
-                click.echo(f"  {came.outcome}" + ("" if came.reason is None else f": {came.reason}"))
+                say(f"  {came.outcome}" + ("" if came.reason is None else f": {came.reason}"))
     click.echo(f"{say_count(done, 'document')} stepped over; the tube stays paused")
 
 

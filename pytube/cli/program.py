@@ -21,6 +21,7 @@ import click
 from click.core import ParameterSource
 
 import pytube
+from pytube.counts import harmless
 from pytube.errors import page as address
 
 if TYPE_CHECKING:
@@ -428,7 +429,7 @@ class Program(click.Group):
             if isinstance(ctx.obj, Settings) and ctx.obj.debug:
                 click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
             message, code = ending(error, ctx)
-            click.echo(f"pytube: {message}", err=True)
+            click.echo(f"pytube: {harmless(message)}", err=True)
             ctx.exit(code)
 
 

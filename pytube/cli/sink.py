@@ -26,7 +26,7 @@ from pytube.cli.context import (
     tube_argument,
     yes_option,
 )
-from pytube.cli.output import print_json, print_table, print_text, tell, wants_json
+from pytube.cli.output import print_json, print_table, print_text, say, tell, wants_json
 from pytube.cli.program import FAILED, NOT_WELL, Settings, first_signal, interrupted
 from pytube.cli.verify import print_report, showing_progress
 from pytube.config import BackfillConfig, Config, SinkConfig
@@ -376,7 +376,7 @@ def _tell(tube: str, status: Status) -> None:
 def _tell_backfills(backfills: Sequence[dict[str, Any]]) -> None:
     for row in backfills:
         done = "" if row["rows_total"] is None else f", {row['rows_done']} of {row['rows_total']} rows"
-        click.echo(f"backfill {row['backfill_id']} of {row['tbl']}: {row['state']}{done}")
+        say(f"backfill {row['backfill_id']} of {row['tbl']}: {row['state']}{done}")
 
 
 def _tell_unanswered(tube: str, found: Unanswered) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pytube.cli.context import Session, current_settings, database_options, flag, tube_argument
-from pytube.cli.output import Table, print_json, print_table, progress_meter, tell, wants_json
+from pytube.cli.output import Table, print_json, print_table, progress_meter, say, tell, wants_json
 from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
 from pytube.db.database import Database
@@ -285,9 +285,9 @@ def reconcile(
             counts | {"touched": found.touched.ids if found.touched else 0, "examples": found.examples}
         )
     else:
-        click.echo(str(found))
+        say(str(found))
         for what, number, id_ in found.examples:
-            click.echo(f"  {what}: id {id_}" + ("" if number is None else f" of shard {number}"))
+            say(f"  {what}: id {id_}" + ("" if number is None else f" of shard {number}"))
     if not found.is_equal and not tubes:
         click.get_current_context().exit(NOT_WELL)
 

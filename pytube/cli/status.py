@@ -24,6 +24,7 @@ from pytube.cli.output import (
     partitions_shown,
     print_json,
     print_table,
+    say,
     seconds,
     shown,
     terminal_width,
@@ -193,7 +194,7 @@ def _print_once(sample: FleetSample) -> None:
                 click.echo()
             print_table(_of_hosts(OUTBOX_TABLE, sample), outboxes, "")
     for line in _brief(sample) if wants_json() else _remarks(sample):
-        click.echo(line, err=wants_json() or not is_terminal())  # no line of the table
+        say(line, err=wants_json() or not is_terminal())  # no line of the table
 
 
 def _watch(
@@ -209,7 +210,7 @@ def _watch(
 def _lines_as_json(sample: FleetSample) -> None:
     print_json(_json(sample))
     for line in _brief(sample):
-        click.echo(line, err=True)
+        say(line, err=True)
 
 
 def _lines(databases: Sequence[Database]) -> Callable[[FleetSample], None]:
@@ -222,7 +223,7 @@ def _lines(databases: Sequence[Database]) -> Callable[[FleetSample], None]:
         for line in lines(table, _by_kind(sample)[0]):
             click.echo(line)  # which flushes
         for line in _remarks(sample):
-            click.echo(line, err=True)
+            say(line, err=True)
 
     return show
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pytube.cli.context import config_of, database_options, flag, key_argument, seconds_option, tube_argument
-from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter, wants_json
+from pytube.cli.output import is_terminal, key_shown, print_json, progress_meter, say, wants_json
 from pytube.cli.program import INTERRUPTED, NOT_WELL, TERMINATED, interrupted
 from pytube.counts import is_or_are, printable, say_count
 from pytube.db.database import Database
@@ -107,12 +107,12 @@ def print_report(report: Report) -> None:
     """The compared keys, the differing ones, and the parts that were not checked."""
     from pytube.verify.report import KINDS
 
-    click.echo(f"{report} ({report.seconds:.1f} s)")
+    say(f"{report} ({report.seconds:.1f} s)")
     for kind in KINDS:
         for shard, key in report.examples.get(kind, []):
             click.echo(f"{kind}\tshard {shard}\tid {key_shown(str(key))}")
     for what in report.not_checked:
-        click.echo(f"not checked: {what}")
+        say(f"not checked: {what}")
 
 
 @click.command()

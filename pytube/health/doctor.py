@@ -19,7 +19,7 @@ from pytube.declarations.model import Kind, Plan, State
 from pytube.declarations.survey import survey
 from pytube.documents.resolve import resolve, unresolved
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, on_host, page
-from pytube.health import queues, server
+from pytube.health import captured, queues, server
 from pytube.health.findings import Check, Level, Look, fail, ok, refused, warn, with_host
 from pytube.health.fleet import place
 from pytube.logs import Logger, UserFaults, heard
@@ -210,7 +210,7 @@ def _state(subject: str, plan: Plan, applied: str, *, drift: str, look: str) -> 
 _OF_QUEUES: Final[dict[str, Callable[[Look], Iterator[Check]]]] = {
     "leaders": queues.check_delivery,
     "ids": queues.check_ids,
-    "owners": queues.check_owners,
+    "owners": captured.check_capture,
     "partitions": queues.check_reach,
     "outboxes": queues.check_outboxes,
     "documents": check_documents,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,15 +43,6 @@ _SHARDS = """
 """
 
 _SPREAD = "SELECT tube, partitions, shard, shards FROM {s}.tube_list() WHERE tbl IS NOT NULL ORDER BY tube"
-
-_UNCAPTURED = """
-    SELECT a.tbl::text, c.relowner::regrole::text, a.tube
-    FROM {s}.tube_attachment AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
-    WHERE NOT EXISTS (
-        SELECT FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
-        WHERE t.tgrelid = a.tbl AND p.proname = a.trigger_function AND p.proowner = c.relowner)
-    ORDER BY 1, 3
-"""
 
 
 def read_partitions(connection: psycopg.Connection, schema: str, kind: str) -> dict[str, int] | None:
@@ -93,19 +85,6 @@ def check_tubes(config: Config, partitions: Mapping[str, int]) -> Iterator[Check
     for name, number in partitions.items():
         if not is_expected(config, name):
             yield judged(ok(f"tube {name}", say_count(number, "partition")), config, name)
-
-
-def check_owners(look: Look) -> Iterator[Check]:
-    """Whether trigger functions have the rights of their tables' owners, and of no former owner."""
-    rows = look.connection.execute(within(_UNCAPTURED, look.schema)).fetchall()
-    for table, owner, tube in rows:
-        yield fail(
-            f"owner of {table}",
-            f"is {owner}, who has not agreed to be captured by tube {tube}: its writes are missed",
-            f"run as {owner}, or as a role with its rights: SELECT {look.schema}.tube_sync();",
-        )
-    if not rows:
-        yield ok("owners", "of attached tables have agreed to be captured")
 
 
 def check_reach(look: Look) -> Iterator[Check]:
@@ -357,7 +336,7 @@ def _check(
 ) -> Iterator[Check]:
     subject = f"outbox {outbox}"
     if not table:
-        yield fail(subject, "its table was dropped", f"pytube outbox drop {outbox}")
+        yield fail(subject, "its table was dropped", shlex.join(["pytube", "outbox", "drop", outbox]))
         return
     whose = "adopted" if adopted else "its own"
     yield ok(subject, f"{say_count(partitions, 'partition')}, table {table} ({whose})")
@@ -379,13 +358,13 @@ def _check(
         yield warn(
             subject,
             f"it has no index for its {partitions} partitions, so each mark reads the records of all",
-            f"pytube outbox adopt {outbox} {table}" if adopted else f"pytube outbox create {outbox}",
+            shlex.join(["pytube", "outbox", *(("adopt", outbox, table) if adopted else ("create", outbox))]),
         )
     if not wakes:
         yield warn(
             subject,
             f"writers of {table} do not wake workers, which poll",
-            f"pytube outbox adopt {outbox} {table} --wake",
+            shlex.join(["pytube", "outbox", "adopt", outbox, table, "--wake"]),
         )
 
 

@@ -122,7 +122,7 @@ class _Guard:
         request = Request(scope)
         session = self._sessions.find(request.cookies.get(_cookie(request)))
         scope.setdefault("state", {})["session"] = session
-        if session is not None or request.url.path in _OPEN:
+        if session is not None or scope["path"] in _OPEN:
             return self._app
         back = here(request) if request.method == "GET" else None
         return RedirectResponse(address("/login", next=back), HTTPStatus.SEE_OTHER)
@@ -132,10 +132,13 @@ class _Guard:
         if len(hosts) != 1:
             return False
         try:
-            name = urlsplit(f"//{hosts[0]}").hostname
+            given = urlsplit(f"//{hosts[0]}")
+            name, _ = given.hostname, given.port
         except ValueError:
             return False
-        return name is not None and name.rstrip(".") in self._names
+        # The addresses of requests are made of this header: with a path in it, each may be that of the login.
+        is_only_a_name = given.netloc == hosts[0] and "@" not in hosts[0]
+        return is_only_a_name and name is not None and name.rstrip(".") in self._names
 
 
 def _cookie(request: Request) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pytube.clock import for_people
+from pytube.counts import harmless
 from pytube.health.fleet import STATES
 
 _VOID = frozenset({"input", "line", "link", "meta", "path"})
@@ -30,9 +31,7 @@ def plain(value: Any) -> str:
 
     A character that reverses the direction of writing could make a key look like another.
     """
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in str(value)
-    )
+    return harmless(str(value))
 
 
 def joined(parts: Iterable[Any]) -> Html:

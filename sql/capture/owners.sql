@@ -202,18 +202,27 @@ $$;
 -- tube_private_open_capture: lets the owner of a table create in the schema of the owners' functions, until
 -- tube_private_close_capture at the end of the attach, or a rollback. Superusers need none of it.
 -- The owner may replace any function there that is theirs. So functions that still fire for a table that they gave away go
--- first.
+-- first. A worker may call this for any table: it helps only an owner who has a door.
 -- Locks: of such tables as tube_private_drop_routines; an advisory one, as two grants at once on one schema would fail each other.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_open_capture(tbl regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
+DECLARE
+    owner CONSTANT regrole := tube_private_owner_of(tbl);
 BEGIN
+    IF NOT EXISTS (SELECT FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
+        WHERE c.relnamespace = to_regnamespace(quote_ident(tube_private_schema())) AND c.relkind = 'v'
+            AND a.grantee = owner AND a.privilege_type = 'INSERT')
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('no table of %s is attached, or about to be', owner), HINT = 'Attach one: tube_table_ensure_attached.';
+    END IF;
     PERFORM tube_private_drop_routines(a, c.relowner)
     FROM tube_attachment AS a JOIN pg_class AS c ON c.oid = a.tbl
     JOIN pg_proc AS p ON p.pronamespace = to_regnamespace(quote_ident(tube_private_capture_schema()))
         AND p.proname = a.trigger_function AND p.pronargs = 0
     WHERE p.proowner <> c.relowner;
     PERFORM pg_advisory_xact_lock(hashtextextended('pytube grant ' || tube_private_schema(), 0));
-    EXECUTE format('GRANT CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), tube_private_owner_of(tbl));
+    EXECUTE format('GRANT CREATE ON SCHEMA %I TO %s', tube_private_capture_schema(), owner);
 END
 $$;
 

@@ -103,3 +103,32 @@ def test_a_bar_of_a_backfill(dsn: str, conn: psycopg.Connection, tmp_path: Path)
     said = run("backfill", "start", "t", "--supersede", dsn=dsn, folder=tmp_path).stdout
     assert "[#" not in said
     assert "backfill 2 of public.goods: " in said
+
+
+EVIL = 'public."goods\x1b]0;owned\x07\x9b2J\u202e"'
+"""A table whose owner has the terminals of others do something."""
+SHOWN = 'public."goods\\x1b]0;owned\\x07\\x9b2J\\u202e"'
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("tube attach t {table}", 0, f"{SHOWN} in tube t is unchanged"),
+        ("tube attach t {table} --shard 7", 2, f"pytube: {SHOWN} is not changed"),
+        ("backfill cancel t", 0, f"backfill 1 of {SHOWN} is canceled"),
+        ("doctor", 1, f"triggers of {SHOWN.removeprefix('public.')}"),
+    ],
+)
+def test_no_name_commands_the_terminal(
+    command: str, code: int, said: str, dsn: str, conn: psycopg.Connection
+) -> None:
+    conn.execute(f"CREATE TABLE {EVIL} (id bigint PRIMARY KEY)".encode())
+    run("tube", "create", "t", dsn=dsn)
+    run("tube", "attach", "t", EVIL, "--shard", "0", dsn=dsn)
+    conn.execute("SELECT tube_backfill_create('t', %s::regclass, 'id')", [EVIL])
+    conn.execute(f"ALTER TABLE {EVIL} DISABLE TRIGGER USER".encode())
+    ended, shown = on_terminal(*(word.format(table=EVIL) for word in command.split()), dsn=dsn, COLUMNS="900")
+    assert ended == code, shown
+    assert said in shown
+    assert not set("\x07\x9b\u202e") & set(shown)
+    assert "\x1b]" not in shown

@@ -210,6 +210,70 @@ def test_a_table_that_was_given_away_without_its_functions(any_dsn: str) -> None
     assert check.remedy == "run as bob, or as a role with its rights: SELECT tube.tube_sync();"
 
 
+PART = '"given $(x)"'
+TRUNCATE = '"given $(x)_t_before_truncate_trigger"'
+BACKFILL = "pytube backfill start t --table given"
+
+
+@pytest.mark.parametrize(
+    ("ddl", "subject", "level", "finding", "remedy"),
+    [
+        (
+            "DROP TRIGGER given_t_after_update_trigger ON given",
+            "triggers of given",
+            Level.FAIL,
+            "tube t has none there for UPDATE, so such writes are missed",
+            "run as ann, or as a role with its rights: SELECT tube.tube_sync();",
+        ),
+        (
+            "ALTER TABLE given DISABLE TRIGGER USER",
+            "triggers of given",
+            Level.FAIL,
+            "of tube t, they don't fire for INSERT, UPDATE, DELETE, so such writes are missed",
+            "run as ann: ALTER TABLE given "
+            + ", ".join(
+                f"ENABLE TRIGGER given_t_after_{one}_trigger" for one in ("insert", "update", "delete")
+            )
+            + f"; then: {BACKFILL}",
+        ),
+        (
+            f"ALTER TABLE {PART} ENABLE REPLICA TRIGGER {TRUNCATE}",
+            f"triggers of {PART}",
+            Level.WARN,
+            "of tube t, they don't fire for TRUNCATE by its name, so such writes are missed",
+            f"run as bob: ALTER TABLE {PART} ENABLE TRIGGER {TRUNCATE}; then: {BACKFILL}",
+        ),
+        (
+            "ALTER FUNCTION {capture}() SECURITY INVOKER",
+            "owner of given",
+            Level.FAIL,
+            "is ann, who has not agreed to be captured by tube t: its writes are missed",
+            "run as ann, or as a role with its rights: SELECT tube.tube_sync();",
+        ),
+    ],
+)
+def test_triggers_that_do_not_fire(
+    any_dsn: str, ddl: str, subject: str, level: Level, finding: str, remedy: str
+) -> None:
+    with roles(any_dsn, "ann", "bob") as admin:
+        admin.execute("SET search_path = tube, public")
+        admin.execute(
+            "CREATE TABLE public.given (id bigint PRIMARY KEY) PARTITION BY RANGE (id);"
+            ' CREATE TABLE public."given $(x)" PARTITION OF public.given DEFAULT;'
+            ' ALTER TABLE public.given OWNER TO ann; ALTER TABLE public."given $(x)" OWNER TO bob'
+        )
+        make_tube(admin, "t")
+        attach(admin, "public.given", tube="t")
+        config = configured(any_dsn)
+        assert found(config, "triggers", Level.OK)
+        capture = admin.execute(
+            "SELECT 'tube_capture.' || quote_ident(trigger_function) FROM tube_attachment"
+        )
+        admin.execute(ddl.format(capture=capture.fetchall()[0][0]).encode())
+        check = one(config, subject, level)
+        assert (check.finding, check.remedy) == (finding, remedy)
+
+
 def test_tubes_and_sinks(dsn: str, conn: psycopg.Connection, tmp_path: Path) -> None:
     more = f"""
         [tube.here.sink]

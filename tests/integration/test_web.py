@@ -398,6 +398,16 @@ def test_other_names_are_refused(web: Web) -> None:
         assert (answer.status, "not a name of this server" in answer.said) == (421, True), host
 
 
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1/login?", "127.0.0.1/login", "127.0.0.1#", "x@127.0.0.1", "127.0.0.1:99999", "127.0.0.1:x"],
+)
+def test_a_host_header_is_a_name_and_a_port_and_nothing_else(web: Web, host: str) -> None:
+    """Older versions of Starlette read the path out of it: that of the login is open to everybody."""
+    answer = web.browser(TOKEN, host=host).get("/parked?tube=t&shard=1&key=42")
+    assert (answer.status, "not a name of this server" in answer.said) == (421, True)
+
+
 def test_every_answer_forbids_scripts_frames_and_caches(web: Web) -> None:
     browser = web.browser(TOKEN)
     answers = [browser.get(target) for target in (*PAGES, "/login", "/none", "/style.css")]

@@ -255,6 +255,20 @@ def test_hostile_arguments_of_all_that_a_role_may_call(world: World, role: str) 
     world.nobody_was_robbed(role)
 
 
+@pytest.mark.parametrize("owner", ["worker", "writer"])
+def test_a_worker_lets_nobody_in_beside_the_functions_of_owners(world: World, owner: str) -> None:
+    """Not itself, by a temporary table, nor another role that has no attached table."""
+    world.admin.execute(
+        f"CREATE TABLE bank.other (id bigint); ALTER TABLE bank.other OWNER TO {owner}".encode()
+    )
+    world.try_all(
+        "worker",
+        "CREATE TEMP TABLE mine (id bigint); SELECT tube.tube_private_open_capture('mine')",
+        "SELECT tube.tube_private_open_capture('bank.other')",
+    )
+    assert not scalar(world.admin, "SELECT has_schema_privilege(%s, 'tube_capture', 'CREATE')", (owner,))
+
+
 def test_a_predicate_that_was_not_parsed(world: World) -> None:
     """An admin calls what `tube_ensure_exists` calls; others then bind what is stored."""
     world.admin.execute("GRANT tube_admin TO mallory")

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from pytube.cli import output
-from pytube.cli.output import bar, key_shown, print_table, print_text, progress_meter
+from pytube.cli.output import bar, key_shown, print_table, print_text, progress_meter, say, tell
 from pytube.health.fleet import Count
 
 
@@ -119,6 +119,9 @@ def test_nothing_that_is_shown_commands_the_terminal(
     terminal(80)
     print_table({"error": "error"}, [{"error": "no \x1b[2J, \x07 nor \u202e; but [b]lines\nare"}], "none")
     assert printed(capsys)[1:] == ["no \\x1b[2J, \\x07 nor \\u202e; but [b]lines", "are"]
+    for show in (lambda text: tell(text, None), say, lambda text: print_text("", text)):
+        show("no \x1b[2J, but lines\nare")
+        assert [line.strip() for line in printed(capsys)] == ["no \\x1b[2J, but lines", "are"]
 
 
 def test_a_paragraph_is_folded_below_its_text(

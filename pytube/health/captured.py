@@ -1,0 +1,75 @@
+"""The doctor's look at attached tables: whether their writes are captured."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from pytube.health.findings import Check, Look, fail, ok, warn
+from pytube.tubes.queries import within
+
+_NOT_AGREED = """
+    SELECT a.tbl::text, c.relowner::regrole::text, a.tube
+    FROM {s}.tube_attachment AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
+    WHERE NOT EXISTS (
+        SELECT FROM pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid
+        WHERE t.tgrelid = a.tbl AND p.proname = a.trigger_function AND p.proowner = c.relowner
+            AND p.prosecdef)
+    ORDER BY 1, 3
+"""
+
+# A table has a trigger for each kind of write that may name it, and so has each of its parts. A restored one
+# has other parts than are stored, until its owner looks.
+_NOT_FIRING = """
+    SELECT a.tube, a.tbl::text, k.oid::regclass::text, k.oid = a.tbl, k.relowner::regrole::text,
+        array_agg(e.event ORDER BY e.place) FILTER (WHERE t.tgname IS NULL),
+        array_agg(e.event ORDER BY e.place) FILTER (WHERE t.tgname IS NOT NULL),
+        array_agg(pg_catalog.quote_ident(t.tgname) ORDER BY e.place) FILTER (WHERE t.tgname IS NOT NULL)
+    FROM {s}.tube_attachment AS a
+    CROSS JOIN LATERAL unnest(
+        CASE WHEN a.tbl = ANY (a.members) THEN a.members ELSE ARRAY[a.tbl::oid] END) AS m (rel)
+    JOIN pg_catalog.pg_class AS k ON k.oid = m.rel
+    JOIN (VALUES
+        (1, 'INSERT', 4, 'rp'), (2, 'UPDATE', 16, 'rp'), (3, 'DELETE', 8, 'rp'), (4, 'TRUNCATE', 34, 'r')
+    ) AS e (place, event, tgtype, kinds) ON pg_catalog.strpos(e.kinds, k.relkind::text) > 0
+    LEFT JOIN (pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid)
+        ON t.tgrelid = k.oid AND t.tgtype = e.tgtype AND p.proname = a.trigger_function
+    WHERE t.tgname IS NULL OR t.tgenabled IN ('D', 'R')
+    GROUP BY a.tube, a.tbl, k.oid
+    ORDER BY a.tube, a.tbl::text, k.oid <> a.tbl, 3
+"""
+
+
+def check_capture(look: Look) -> Iterator[Check]:
+    """Whether owners of tables have agreed, and all triggers are there and fire."""
+    given_away = set()
+    for table, owner, tube in look.connection.execute(within(_NOT_AGREED, look.schema)).fetchall():
+        given_away.add((tube, table))
+        yield fail(
+            f"owner of {table}",
+            f"is {owner}, who has not agreed to be captured by tube {tube}: its writes are missed",
+            f"run as {owner}, or as a role with its rights: SELECT {look.schema}.tube_sync();",
+        )
+    if not given_away:
+        yield ok("owners", "of attached tables have agreed to be captured")
+    rows = look.connection.execute(within(_NOT_FIRING, look.schema)).fetchall()
+    silent = [row for row in rows if row[:2] not in given_away]
+    for tube, table, part, is_table, owner, missing, disabled, names in silent:
+        # Most writes name the table.
+        bad, which = (fail, "") if is_table else (warn, " by its name")
+        missed = f"{which}, so such writes are missed"
+        if missing:
+            finding = f"tube {tube} has none there for {', '.join(missing)}{missed}"
+            remedy = f"run as {owner}, or as a role with its rights: SELECT {look.schema}.tube_sync();"
+            yield bad(f"triggers of {part}", finding, remedy)
+        if disabled:
+            finding = f"of tube {tube}, they don't fire for {', '.join(disabled)}{missed}"
+            enable = ", ".join(f"ENABLE TRIGGER {name}" for name in names)
+            backfill = shlex.join(["pytube", "backfill", "start", tube, "--table", table])
+            yield bad(
+                f"triggers of {part}",
+                finding,
+                f"run as {owner}: ALTER TABLE {part} {enable}; then: {backfill}",
+            )
+    if not silent:
+        yield ok("triggers", "of attached tables are there, and fire")
