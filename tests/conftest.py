@@ -149,7 +149,7 @@ def scope_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file.startswith("tests/spark/"):
         return "spark"
-    by_opensearch = ("opensearch", "reindex", "sink_check", "tutorial", "demo_copies")
+    by_opensearch = ("opensearch", "reindex", "sink_check", "tutorial", "demo_copies", "hosts_documents")
     return "opensearch" if any(name in file for name in by_opensearch) else file
 
 
