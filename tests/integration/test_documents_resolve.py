@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from pytube.worker import Worker
 from pytube.worker import reload as reload_module
 from pytube.worker.reload import Reloader
 from tests.helpers import cli, order_documents
-from tests.helpers.database import preparing
+from tests.helpers.database import Prepare
 from tests.helpers.order_documents import apply
 from tests.helpers.waiting import LIMIT, wait_until_async
 
@@ -81,14 +82,40 @@ def _prepared(dsn: str) -> None:
         conn.execute(order_documents.SCHEMA.encode())
 
 
-prepare = preparing(_prepared, "folder")
+def _applied(dsn: str) -> None:
+    """The document of the file is applied, too."""
+    _prepared(dsn)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        psycopg.connect(dsn, autocommit=True, options="-c search_path=tube,public") as conn,
+    ):
+        apply(conn, compiled(conn, configured(Path(folder), dsn)))
+
+
+def _applied_both(dsn: str) -> None:
+    """Two documents are applied."""
+    _prepared(dsn)
+    with tempfile.TemporaryDirectory() as folder:
+        cli.run("apply", "--yes", folder=configured(Path(folder), dsn, CONFIG + COURIERS))
+
+
+@pytest.fixture
+def prepare(request: pytest.FixtureRequest) -> Prepare | None:
+    """What the most demanding fixture of a test begins with."""
+    begins = {"both": _applied_both, "applied": _applied, "folder": _prepared}
+    return next((begins[fixture] for fixture in begins if fixture in request.fixturenames), None)
+
+
+def configured(folder: Path, dsn: str, text: str = CONFIG) -> Path:
+    """The folder, with the file in it."""
+    (folder / "pytube.toml").write_text(text.format(dsn=dsn, folder=folder))
+    return folder
 
 
 @pytest.fixture
 def folder(dsn: str, tmp_path: Path) -> Path:
     """Where the configuration is; it was not applied."""
-    (tmp_path / "pytube.toml").write_text(CONFIG.format(dsn=dsn, folder=tmp_path))
-    return tmp_path
+    return configured(tmp_path, dsn)
 
 
 def compiled(conn: Conn, folder: Path) -> Document:
@@ -99,9 +126,8 @@ def compiled(conn: Conn, folder: Path) -> Document:
 
 @pytest.fixture
 def applied(folder: Path, conn: Conn) -> Document:
-    document = compiled(conn, folder)
-    apply(conn, document)
-    return document
+    """What the database follows."""
+    return compiled(conn, folder)
 
 
 def change_file(folder: Path) -> None:
@@ -213,7 +239,6 @@ def both(folder: Path) -> Path:
     """Two documents were applied, and nobody has served them."""
     with (folder / "pytube.toml").open("a") as file:
         file.write(COURIERS.format(folder=folder))
-    cli.run("apply", "--yes", folder=folder)
     return folder
 
 

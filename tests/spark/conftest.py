@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,11 +26,23 @@ SETTINGS = {
     "spark.python.daemon.module": "tests.spark.daemon",
 }
 """Fast to start, small."""
+PYTHON = """#!/bin/sh
+if [ "$1 $2" = "-m pyspark.daemon" ]; then
+    shift 2
+    set -- -m tests.spark.daemon "$@"
+fi
+exec {} "$@"
+"""
+"""What Spark starts as Python: for processes that plan reads and writes, the setting above has no effect."""
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. A task that fails is tried once more."""
+    python: Path = tmp_path_factory.mktemp("spark") / "python"
+    python.write_text(PYTHON.format(shlex.quote(sys.executable)))
+    python.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = str(python)
     # The tasks' own Python finds the tests as this one does.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     os.environ["PRELOADED"] = "pytube.spark"
