@@ -34,7 +34,7 @@ def test_what_hints_name_is_there() -> None:
     each = [cli, *commands().values()]
     options = {"--help", *(name for one in each for parameter in one.params for name in parameter.opts)}
     texts = [path.read_text() for path in sql_dir().rglob("*.sql") if path.name != "snapshot.sql"]
-    literals = r"HINT = (?:format\()?((?:'(?:[^']|'')*'\s*)+)"
+    literals = r"(?:HINT =|remedy :=|THEN|SELECT) (?:format\()?((?:'(?:[^']|'')*'\s*)+)"
     hints = [hint for text in texts for hint in re.findall(literals, text)]
     assert len(hints) > 80
     shown = [for_command_line(hint) for hint in hints]
