@@ -59,7 +59,7 @@ _SETTINGS = {
 
 
 class PostgresSink:
-    """Writes each batch in one transaction, and compares tokens.
+    """Writes each batch in one transaction, and a second one for its deletes; it compares tokens.
 
     Sessions are not shared with other users. A write whose session was lost may have been
     done; a lower token never overwrites a higher one, so nothing need be waited for.
@@ -121,7 +121,7 @@ class PostgresSink:
         return await self._look(session.connection)
 
     async def send(self, batch: Batch) -> Sequence[Result]:
-        """Write the batch in one transaction."""
+        """Write the batch in one transaction, and delete in a second one."""
         pool = self._pool
         if pool is None:
             raise _unavailable("it is not open")
@@ -368,7 +368,7 @@ class PostgresSink:
 
 
 async def _results(connection: psycopg.AsyncConnection, tables: Tables, batch: Batch) -> list[Result]:
-    """Write the batch in one transaction; where a document makes that fail, in one without such documents."""
+    """Write the batch; where a document makes that fail, without such documents."""
     documents = list(batch)
     if not tables.keys.has(documents[0].id):
         kind = type(documents[0].id).__name__
@@ -396,20 +396,16 @@ async def _written(
     connection: psycopg.AsyncConnection, tables: Tables, batch: Batch, documents: Sequence[Document]
 ) -> dict[int, Result]:
     """Write them all; the answers other than `OK`, by the places of the documents."""
-    bodies = [document.body for document in documents]
     arguments = {
         "tube": batch.tube,
         "token": int(batch.token),
-        "docs": (_JsonbArray if tables.is_jsonb else _JsonArray)(bodies),
+        "docs": (_JsonbArray if tables.is_jsonb else _JsonArray)(document.body for document in documents),
         **_arrays(tables.keys, documents),
     }
-    if None not in bodies:  # one statement, which is a transaction
-        return _stale(await _rows(connection, tables.write, arguments))
-    async with connection.pipeline(), connection.transaction():
-        answers = _stale(await _rows(connection, tables.write, arguments))
-        gone = [d.key for number, d in enumerate(documents) if d.is_delete and number not in answers]
-        # A separate statement: only a new snapshot shows a row whose writer was waited for.
-        await connection.execute(tables.delete, _keys(tables.keys, gone))
+    answers = _stale(await _rows(connection, tables.write, arguments))
+    gone = [document.key for document in documents if document.is_delete]
+    if gone:
+        await connection.execute(tables.delete, {"token": int(batch.token), **_keys(tables.keys, gone)})
     return answers
 
 

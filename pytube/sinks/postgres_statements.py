@@ -18,9 +18,7 @@ _WRITE = """
             %(seqs)s::bigint[]) WITH ORDINALITY AS g (shard, id, doc, seq, n)
     ), stamped AS (
         INSERT INTO {stamps} AS s (shard, id, tube, token, seq, deleted_at)
-        SELECT g.shard, g.id, %(tube)s, %(token)s, g.seq,
-            CASE WHEN g.doc IS NULL THEN pg_catalog.statement_timestamp() END
-        FROM given g ORDER BY g.n
+        SELECT g.shard, g.id, %(tube)s, %(token)s, g.seq, NULL::timestamptz FROM given g ORDER BY g.n
         ON CONFLICT ({stamps_key}) DO UPDATE SET {merge}, token = GREATEST(s.token, excluded.token)
         RETURNING s.shard, s.id, s.token
     ), written AS (
@@ -32,10 +30,21 @@ _WRITE = """
     )
     SELECT g.n, s.token FROM given g JOIN stamped s ON s.id = g.id {and_shard} WHERE s.token <> %(token)s
 """
+# The second transaction of a batch with deletes, of the keys whose stamps the first one has written: only a
+# new snapshot shows a row whose writer was waited for, and a transaction of two messages would hold its locks
+# for as long as a worker is stopped between them. If a newer write comes between the two, its token keeps its
+# row. A stamp is a tombstone once the row is gone, so a refused delete leaves none.
 _DELETE = """
-    DELETE FROM {target} t
-    USING unnest(%(shards)s::bigint[], %(ids)s::{id_array}) AS k (shard, id)
-    WHERE t.{id} = k.id {target_shard}
+    WITH own AS MATERIALIZED (
+        SELECT s.shard, s.id
+        FROM unnest(%(shards)s::bigint[], %(ids)s::{id_array}) WITH ORDINALITY AS k (shard, id, n)
+        JOIN {stamps} s ON s.id = k.id {stamp_shard}
+        WHERE s.token = %(token)s ORDER BY k.n FOR UPDATE OF s
+    ), gone AS (
+        DELETE FROM {target} t USING own k WHERE t.{id} = k.id {target_shard}
+    )
+    UPDATE {stamps} s SET deleted_at = pg_catalog.statement_timestamp()
+    FROM own k WHERE s.id = k.id {stamp_shard}
 """
 OF_DOCUMENTS = ("21", "22", "23", "54", "P0")
 """Classes of SQLSTATEs that a document causes: cardinality, data, constraints, limits, a trigger's RAISE."""
@@ -167,14 +176,15 @@ class Tables:
         )
         self.write = self._write(options)
         shard = _NONE if options.shard is None else sql.SQL("AND t.{} = k.shard").format(self._names["shard"])
-        self.delete = sql.SQL(_DELETE).format(target_shard=shard, **self._names)
+        stamp_shard = _NONE if options.shard is None else sql.SQL("AND s.shard = k.shard")
+        self.delete = sql.SQL(_DELETE).format(target_shard=shard, stamp_shard=stamp_shard, **self._names)
         self.one_by_one = self._one_by_one()
         """Several statements; the last answers for each document that was not written: its number, and the
         newer token or the error.
         """
         self.read = sql.SQL(_READ).format(
             document=self._document(options),
-            stamp_shard=_NONE if options.shard is None else sql.SQL("AND s.shard = k.shard"),
+            stamp_shard=stamp_shard,
             target_shard=shard,
             **self._names,
         )

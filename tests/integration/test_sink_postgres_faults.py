@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
 from typing import Any
@@ -15,6 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pytube.embedded.postgres import Postgres
 from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Reject, Result, Retry, Stale, Token
+from pytube.sinks import postgres
 from pytube.sinks.postgres import PostgresSink
 from pytube.testing import batch
 from tests.helpers.logs import capture_logs
@@ -101,20 +102,30 @@ async def test_many_at_fault_take_one_more_transaction(
     assert numbers[0][1] - before[1] < 450 + 2 * 50 + 10
 
 
-async def test_a_worker_that_is_stopped_among_documents_at_fault_holds_no_lock(
-    bare_dsn: str, eye: Eye, proxy: Proxy
+@pytest.mark.parametrize(
+    ("documents", "when"),
+    [
+        pytest.param(
+            {1: {"n": 70_000}, 2: {"n": 2}}, "current_setting('pytube.tube', true) <> ''", id="refused"
+        ),
+        pytest.param({1: None, 2: {"n": 2}}, "true", id="deleted"),
+    ],
+)
+async def test_a_worker_that_is_stopped_while_a_batch_is_written_holds_no_lock(
+    bare_dsn: str, eye: Eye, proxy: Proxy, documents: dict[int, object], when: str
 ) -> None:
-    """The batch of its successor would wait for it."""
+    """The batch of its successor would wait for it, whether documents are refused, or deleted, or not."""
     eye.execute("CREATE TABLE copy (id bigint PRIMARY KEY, n smallint)")
+    eye.execute("INSERT INTO copy VALUES (1, 1)")
     eye.execute(
         "CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
-        " IF current_setting('pytube.tube', true) <> '' THEN PERFORM pg_advisory_xact_lock(1); END IF;"
+        f" IF {when} THEN PERFORM pg_advisory_xact_lock(1); END IF;"
         " RETURN NEW; END $$"
     )
     eye.execute("CREATE TRIGGER hold BEFORE INSERT ON copy FOR EACH ROW EXECUTE FUNCTION hold()")
     eye.execute("SELECT pg_advisory_lock(1)")
     async with opened(through(proxy, bare_dsn), key=["id"], columns=["n"], pool_size=1) as sink:
-        sending = asyncio.create_task(sink.send(batch({1: {"n": 70_000}, 2: {"n": 2}})))
+        sending = asyncio.create_task(sink.send(batch(documents)))
         await until_waiting(eye)
         proxy.switch(Mode.REQUESTS_LOST)  # as of a process that is stopped here
         eye.execute("SELECT pg_advisory_unlock(1)")
@@ -123,8 +134,34 @@ async def test_a_worker_that_is_stopped_among_documents_at_fault_holds_no_lock(
             " AND datname = current_database() AND state <> 'idle'"
         )
         await wait_until_async(lambda: rows(eye, open_ones) == [(0,)], timeout=8, what="nothing is open")
-        assert rows(eye, "SELECT id FROM copy") == [(2,)]
+        assert rows(eye, "SELECT id FROM copy WHERE n = 2") == [(2,)]
         sending.cancel()
+
+
+async def test_a_delete_spares_the_row_of_a_newer_write_that_comes_before_it(
+    bare_dsn: str, eye: Eye, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stamps and deletes are two transactions: the newer write is under way when the second one begins."""
+    eye.execute("CREATE TABLE copy (id bigint PRIMARY KEY, n smallint)")
+    async with opened(bare_dsn, key=["id"], columns=["n"], pool_size=1) as sink:
+        await sink.send(batch({1: {"n": 1}, 2: {"n": 2}}))
+        with psycopg.connect(bare_dsn) as newer:
+
+            def write_newer(lost: Sequence[tuple[Any, ...]]) -> dict[int, Result]:
+                newer.execute("UPDATE copy_pytube SET token = token + 1 WHERE id = 1")
+                newer.execute("UPDATE copy SET n = 5 WHERE id = 1")
+                return stale(lost)
+
+            stale = postgres._stale
+            monkeypatch.setattr(postgres, "_stale", write_newer)
+            sending = asyncio.create_task(sink.send(batch({1: None, 2: None}, token=(1, 2))))
+            await until_waiting(eye)
+        await sending
+        assert rows(eye, "SELECT id, n FROM copy") == [(1, 5)]
+        assert rows(eye, "SELECT id, deleted_at IS NULL FROM copy_pytube ORDER BY id") == [
+            (1, True),
+            (2, False),
+        ]
 
 
 async def test_all_kinds_among_documents_at_fault(bare_dsn: str, eye: Eye) -> None:
