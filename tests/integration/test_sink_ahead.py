@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -67,9 +68,11 @@ async def test_the_worker_stops_until_the_epochs_are_rebased(dsn: str, config_fi
     try:
         assert any(isinstance(event, LeaderFenced) for event in events)
         assert taken == []
-        (status,) = await asyncio.to_thread(run_json, "status", dsn=dsn)
-        assert status["state"] == "sink down"
-        assert f"`pytube tube rebase items --epoch {AHEAD}`" in status["sink_down"]
+        await wait_until_async(
+            lambda: f"`pytube tube rebase items --epoch {AHEAD}`" in (_status(dsn)["sink_down"] or ""),
+            what="a renewal says what to do",
+        )
+        assert _status(dsn)["state"] == "sink down"
         with psycopg.connect(dsn, autocommit=True) as connection:
             assert connection.execute("SELECT count(*) FROM tube.items").fetchone() == (1,)
             issued = await asyncio.to_thread(Tubes(connection).rebase, "items", AHEAD)
@@ -79,6 +82,11 @@ async def test_the_worker_stops_until_the_epochs_are_rebased(dsn: str, config_fi
         await worker.stop()
     (told,) = [line["reason"] for line in logged if line["event"] == "sink_ahead"]
     assert f"pytube tube rebase items --epoch {AHEAD}" in told
+
+
+def _status(dsn: str) -> dict[str, Any]:
+    (status,) = run_json("status", dsn=dsn)
+    return status
 
 
 async def test_an_epoch_that_is_issued_again_is_not_taken_for_its_own(dsn: str, config_file: Path) -> None:
