@@ -84,9 +84,8 @@ async def test_the_worker_stops_until_the_epochs_are_rebased(dsn: str, config_fi
     assert f"pytube tube rebase items --epoch {AHEAD}" in told
 
 
-def _status(dsn: str) -> dict[str, Any]:
-    (status,) = run_json("status", dsn=dsn)
-    return status
+def _status(dsn: str) -> Any:
+    return run_json("status", dsn=dsn)[0]
 
 
 async def test_an_epoch_that_is_issued_again_is_not_taken_for_its_own(dsn: str, config_file: Path) -> None:
