@@ -161,11 +161,28 @@ def config_of(database: Database, tube: str) -> Config:
 def unresolved_of(database: Database) -> Config:
     """The configuration, with the named database in place of the configured one."""
     config = current_settings().config()
-    if database.host is not None:
-        config = config.of_host(database.host)
+    host = database.host or _host_at(config, database.dsn.get_secret_value())
+    if host is not None:
+        config = config.of_host(host)
     replaced = {"dsn": database.dsn, "hosts": {}, "schema_name": database.schema}
     postgres = config.postgres.model_copy(update=replaced)
     return config.model_copy(update={"postgres": postgres})
+
+
+def declared_of(database: Database) -> Config:
+    """As `unresolved_of`, for what is declared, whose shards are those of its host."""
+    config, hosts = unresolved_of(database), current_settings().config().postgres.hosts
+    if hosts and config.first_shard is None:
+        names = ", ".join(hosts)
+        raise UsageError(f"which host? --dsn names none of the configured ones; give --host, one of {names}")
+    return config
+
+
+def _host_at(config: Config, dsn: str) -> str | None:
+    """The only one of several hosts that has this database, if there is one."""
+    ours, hosts = _address(dsn), config.postgres.hosts.items()
+    found = [host for host, one in hosts if _address(one.dsn.get_secret_value()) == ours]
+    return found[0] if ours is not None and len(found) == 1 else None
 
 
 def databases_of(

@@ -21,6 +21,7 @@ from pytube.cli.backfill import await_backfills
 from pytube.cli.context import (
     confirm,
     database_options,
+    declared_of,
     flag,
     key_argument,
     lock_option,
@@ -58,7 +59,7 @@ def plan(databases: Sequence[Database], names: tuple[str, ...]) -> None:
     for database in databases:
         try:
             with naming_host(database.host), database.connect() as connection:
-                plans[database.host] = survey(unresolved_of(database), connection, database.schema, names)
+                plans[database.host] = survey(declared_of(database), connection, database.schema, names)
         except PytubeError as error:
             down.append(error)
     found = refuse_unlike(plans)
@@ -197,7 +198,7 @@ def _hosts(
         more = "; --host applies to one host alone" if len(databases) > 1 else ""
         with naming_host(one.host, "nothing was changed: ", more):
             connections[one.host] = connection = stack.enter_context(one.connect())
-            plans[one.host] = survey(unresolved_of(one), connection, one.schema, names)
+            plans[one.host] = survey(declared_of(one), connection, one.schema, names)
     found = refuse_unlike(plans)
     if refused := [f"{place(host)}{one.problem}" for host in found for one in found[host] if one.problem]:
         raise ConfigError(f"nothing was changed: {'; '.join(refused)}")

@@ -116,7 +116,7 @@ def _resolve_on_hosts(
         found[host] = {
             name: tube
             for name, tube in resolved.tubes.items()
-            if name in resolved.documents or name not in config.tubes
+            if name in resolved.documents or tube.sink.type == RELATIONS
         }
     return of_hosts(config, found), refused
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from pytube.config import Config, TubeConfig
 from pytube.config.section import Section, key_path
-from pytube.documents.resolve import of_hosts, refuse_unresolved, with_companions
+from pytube.documents.resolve import RELATIONS, of_hosts, refuse_unresolved, with_companions
 from pytube.errors import ConfigError, PytubeError
 from pytube.events import ConfigRefused, DocumentRefused, Event
 from pytube.logs import Logger, is_news
@@ -92,11 +92,22 @@ def keeping(config: Config, old: Config, refused: Collection[str], served: Colle
         for host in config.postgres.hosts:
             new, before = config.compiled.get(host, {}), old.of_host(host)
             lost = [name for name in refused if name in served and name in before.tubes and name not in new]
-            merged[host] = {**new, **{name: before.tubes[name] for name in with_companions(before, lost)}}
+            kept = with_companions(before, lost)
+            merged[host] = {
+                **new,
+                **{name: _kept(before.tubes[name], config.tubes.get(name)) for name in kept},
+            }
         return of_hosts(config, merged)
     kept = with_companions(old, [name for name in refused if name in served])
     tubes = {**config.tubes, **{name: old.tubes[name] for name in kept}}
     return config.model_copy(update={"tubes": tubes}) if kept else config
+
+
+def _kept(tube: TubeConfig, new: TubeConfig | None) -> TubeConfig:
+    """The old tube of a host; its sink is shared with hosts that have the new one."""
+    if new is None or tube.sink.type == RELATIONS:
+        return tube
+    return tube.model_copy(update={"sink": new.sink})
 
 
 # --- differences --------------------------------------------------------------------------------
@@ -174,9 +185,9 @@ class Replacement:
         return any(tube in queues and queues[tube].partitions for queues in self.queues)
 
 
-def _sections(config: Config, name: str) -> list[Section | None]:
+def _sections(config: Config, name: str) -> tuple[Section, Mapping[str, Section]]:
     """The section, and what the hosts have of it where that is made for each."""
-    return [_section(config, name), *(one.get(name) for one in config.compiled.values())]
+    return _section(config, name), {host: of[name] for host, of in config.compiled.items() if name in of}
 
 
 def _section(config: Config, name: str) -> Section:

@@ -380,7 +380,7 @@ class TubeWorker(PartitionWorker[Pod]):
         self._witness = None
         for groups in outcome.done:
             await self._source.unpark(groups)
-        if outcome.unsent or outcome.unsure:  # which have their own consequences
+        if outcome.unsent or outcome.unsure or outcome.delayed:  # which have their own consequences
             self._blame.adjourn()
         elif self._blame.is_open:
             self._charge_sink()

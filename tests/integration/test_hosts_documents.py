@@ -218,6 +218,21 @@ def test_one_host_alone(folder: Path, eu: str, us: str) -> None:
     assert "BEGIN;" in run("apply", "--print", "--host", "eu", folder=folder).stdout
 
 
+@pytest.mark.parametrize("named", ["by the variable", "by the option"])
+def test_a_database_that_is_named_has_the_shards_of_its_host(
+    folder: Path, eu: str, us: str, named: str
+) -> None:
+    """Or a worker that runs would write its rows over those of the first host."""
+    is_variable = named == "by the variable"
+    arguments = () if is_variable else ("--dsn", us)
+    run("apply", *arguments, dsn=us if is_variable else None, folder=folder)
+    assert (shards(eu), shards(us)["shop.orders"]) == ({}, (FIRST, 16))
+    edit(folder, us, "host=127.0.0.1 port=1 dbname=other")
+    for command in ("plan", "apply"):
+        refused = run(command, "--dsn", us, folder=folder, code=2)
+        assert "--dsn names none of the configured ones; give --host, one of eu, us" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
@@ -288,7 +303,7 @@ def test_a_host_that_is_down_is_named_and_the_others_are_shown(
 def test_a_host_that_fails_leaves_the_others_as_they_are_or_done(folder: Path, eu: str, us: str) -> None:
     with connected(us) as blocker, blocker.transaction():
         blocker.execute("LOCK TABLE shop.orders IN ROW EXCLUSIVE MODE")
-        refused = run("apply", "--lock-timeout", "0.5", folder=folder, code=3)
+        refused = run("apply", "--lock-timeout", "3", folder=folder, code=3)
     assert "pytube: host us: " in refused.stderr
     assert "shop.orders" in refused.stderr
     assert "finished: eu; run it again" in refused.stderr

@@ -11,7 +11,7 @@ import pytest
 from pytube.enrich import Read
 from pytube.errors import EnrichFailed
 from pytube.events import SinkDown, SinkUp, SourceDown
-from pytube.model import Batch, Id, Result
+from pytube.model import Batch, Id, Result, Retry
 from pytube.pipeline import blame, retry_queue
 from pytube.pipeline.blame import Witnesses
 from pytube.testing.memory import MemorySink
@@ -261,6 +261,32 @@ async def test_a_witness_that_can_t_be_read_charges_nobody() -> None:
         await rig.until_empty()
     assert parked(rig) == set(POISON)
     assert len(rig.emitted(SourceDown)) == 1
+    assert rig.emitted(SinkDown) == []
+
+
+class Delaying(Refusing):
+    """Once `is_busy`, puts off the first healthy document."""
+
+    is_busy = False
+
+    async def send(self, batch: Batch) -> Sequence[Result]:
+        if self.is_busy and all(one.id in HEALTHY for one in batch):
+            self.is_busy = False
+            return [Retry(0.0, "too busy")] * len(batch)
+        return await super().send(batch)
+
+
+async def test_a_witness_that_is_put_off_charges_nobody() -> None:
+    sink = Delaying()
+    rig = Rig(sink, None, attempts=2, batch_documents=100)
+    sink.refuses = poisoned(POISON)
+    async with rig.running():
+        await deliver(rig, *HEALTHY)
+        sink.is_busy = True
+        rig.insert(*POISON)
+        await rig.until_empty()
+    assert not sink.is_busy
+    assert parked(rig) == set(POISON)
     assert rig.emitted(SinkDown) == []
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
-from pytube.config import Config, masked, parse
-from pytube.errors import ConfigError
+from pytube.config import Config, DeclaredEnrich, SinkConfig, TubeConfig, masked, parse
+from pytube.documents import resolve
+from pytube.errors import ConfigError, PytubeError
 from pytube.sources.terms import Shards, shards_of, shared_shards
+from pytube.worker.reload import Changes, keeping
 from tests.helpers.cli import run
 
 HOSTS = """
@@ -113,6 +115,81 @@ def test_what_can_not_be(text: str, message: str) -> None:
         parsed(text)
     assert message in str(caught.value)
     assert "hunter" not in str(caught.value)
+
+
+DOCUMENTS = """
+[tube.a.sink]
+type = "jsonl"
+[tube.b.sink]
+type = "jsonl"
+[document.a]
+table = "shop.a"
+fields = ["id"]
+[document.b]
+table = "shop.b"
+fields = ["id"]
+"""
+
+
+def taken_up(old: Config, new: Config, refused: Collection[str] = ()) -> tuple[Config, Changes]:
+    """As a worker does that serves all."""
+    new = keeping(new, old, refused, old.tubes)
+    return new, Changes.of(old, new, old.tubes, new.tubes)
+
+
+def test_the_same_file_changes_nothing_and_a_document_nothing_else() -> None:
+    old = parsed()
+    same, changes = taken_up(old, parsed())
+    assert not changes
+    found = {host: {"a": same.tubes["t"]} for host in same.postgres.hosts}
+    compiled = resolve.of_hosts(parsed(HOSTS + DOCUMENTS), found)
+    assert taken_up(same, compiled)[1] == Changes(("a",), (), ())
+    assert taken_up(compiled, parsed())[1] == Changes((), (), ("a",))
+
+
+@pytest.mark.parametrize("down", ["eu", "us-1"])
+def test_the_sink_of_all_is_that_of_the_file_while_one_host_has_the_document_of_before(down: str) -> None:
+    def compiled(sink: str, hosts: Collection[str]) -> Config:
+        config = parsed(HOSTS + DOCUMENTS.replace("jsonl", sink))
+        query = DeclaredEnrich(mode="query", query=f"SELECT {sink}", digest=sink)
+        tube = config.tubes["a"].model_copy(update={"enrich": query})
+        found = {host: {"a": tube} if host in hosts else {} for host in config.postgres.hosts}
+        return resolve.of_hosts(config, found)
+
+    old = compiled("stdout", ["eu", "us-1"])
+    config, _ = taken_up(old, compiled("jsonl", {"eu", "us-1"} - {down}), ["a"])
+    for host in config.hosts:
+        digest = resolve.digest_of(config.of_host(host).tubes["a"].enrich)
+        assert digest == ("stdout" if host == down else "jsonl")
+    kinds = {one.tubes["a"].sink.type for one in (config, *map(config.of_host, config.hosts))}
+    assert kinds == {"jsonl"}
+    config, _ = taken_up(config, compiled("jsonl", []), ["a"])
+    assert config.tubes["a"].sink.type == "jsonl"
+
+
+def test_documents_that_were_resolved_keep_their_companions(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_hosts = resolve.resolve_each
+
+    def each(
+        config: Config, only: Collection[str] | None = None, *, is_to_read: bool = True
+    ) -> tuple[Config, dict[str, PytubeError]]:
+        if config.postgres.hosts:
+            return on_hosts(config, only, is_to_read=is_to_read)
+        tubes = dict(config.tubes)
+        for name in only or ():
+            query = DeclaredEnrich(mode="query", query="SELECT 1", digest=name)
+            tubes[name] = tubes[name].model_copy(update={"enrich": query})
+            sink = SinkConfig(type=resolve.RELATIONS, options={"tube": name})
+            tubes[f"{name}_relations"] = TubeConfig(sink=sink)
+        return config.model_copy(update={"tubes": tubes}), {}
+
+    monkeypatch.setattr(resolve, "resolve_each", each)
+    config = parsed(HOSTS + DOCUMENTS)
+    for name in ("a", "b"):
+        config = resolve.resolve(config, [name])
+    for one in (config, *map(config.of_host, config.hosts)):
+        assert sorted(one.tubes) == ["a", "a_relations", "b", "b_relations", "t"]
+    assert config.tubes["a_relations"].sink.options["hosts"].keys() == {"eu", "us-1"}
 
 
 def found(*hosts: list[tuple[str, int, int]]) -> Iterator[tuple[str, int, tuple[str, str]]]:
