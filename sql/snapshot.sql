@@ -1307,7 +1307,7 @@ CREATE FUNCTION tube.tube_private_drop_former(digest text, VARIADIC kept tube.tu
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     SET lock_timeout TO '50ms'
-    AS 2d16b831e65f1c5a;
+    AS a4807ac446909706;
 
 CREATE FUNCTION tube.tube_private_drop_outbox(outbox text, force boolean, OUT needed text[], OUT wanted text[]) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
@@ -1334,6 +1334,10 @@ CREATE FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) RETURNS 
     LANGUAGE plpgsql
     SET client_min_messages TO 'warning'
     AS 67a226bd0924c30e;
+
+CREATE FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) RETURNS void
+    LANGUAGE plpgsql
+    AS 0f2e2f87b9f8c26b;
 
 CREATE FUNCTION tube.tube_private_each_once(names name[], others name[]) RETURNS name[]
     LANGUAGE sql IMMUTABLE
@@ -2040,12 +2044,12 @@ CREATE FUNCTION tube.tube_private_see_ddl(tag text) RETURNS text[]
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET quote_all_identifiers TO 'off'
-    AS ba26e440d11f118f;
+    AS 2924d977c8fa3cfd;
 
 CREATE FUNCTION tube.tube_private_see_rewrite() RETURNS event_trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 126036eed051797d;
+    AS fc06c0eef1ec8b4e;
 
 CREATE FUNCTION tube.tube_private_session_op(op text) RETURNS text
     LANGUAGE sql STABLE
@@ -3633,6 +3637,8 @@ REVOKE ALL ON FUNCTION tube.tube_private_drop_routines(att tube.tube_attachment,
 REVOKE ALL ON FUNCTION tube.tube_private_drop_stored() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_drop_touch(gone tube.tube_attachment) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tube.tube_private_drop_unbound(att tube.tube_attachment) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tube.tube_private_each_once(names name[], others name[]) FROM PUBLIC;
 

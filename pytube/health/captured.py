@@ -22,19 +22,25 @@ _NOT_AGREED = """
 # has other parts than are stored, until its owner looks.
 _NOT_FIRING = """
     SELECT a.tube, a.tbl::text, k.oid::regclass::text, k.oid = a.tbl, k.relowner::regrole::text,
+        (SELECT o.relowner::regrole::text FROM pg_catalog.pg_class AS o WHERE o.oid = a.tbl),
         array_agg(e.event ORDER BY e.place) FILTER (WHERE t.tgname IS NULL),
         array_agg(e.event ORDER BY e.place) FILTER (WHERE t.tgname IS NOT NULL),
-        array_agg(pg_catalog.quote_ident(t.tgname) ORDER BY e.place) FILTER (WHERE t.tgname IS NOT NULL)
+        array_agg(CASE WHEN a.replica THEN e.always ELSE 'ENABLE' END
+            || ' TRIGGER ' || pg_catalog.quote_ident(t.tgname) ORDER BY e.place)
+            FILTER (WHERE t.tgname IS NOT NULL)
     FROM {s}.tube_attachment AS a
     CROSS JOIN LATERAL unnest(
         CASE WHEN a.tbl = ANY (a.members) THEN a.members ELSE ARRAY[a.tbl::oid] END) AS m (rel)
     JOIN pg_catalog.pg_class AS k ON k.oid = m.rel
     JOIN (VALUES
-        (1, 'INSERT', 4, 'rp'), (2, 'UPDATE', 16, 'rp'), (3, 'DELETE', 8, 'rp'), (4, 'TRUNCATE', 34, 'r')
-    ) AS e (place, event, tgtype, kinds) ON pg_catalog.strpos(e.kinds, k.relkind::text) > 0
+        (1, 'INSERT', 4, 'rp', 'DR', 'ENABLE'), (2, 'UPDATE', 16, 'rp', 'DR', 'ENABLE'),
+        (3, 'DELETE', 8, 'rp', 'DR', 'ENABLE'), (4, 'TRUNCATE', 34, 'r', 'DR', 'ENABLE ALWAYS'),
+        (5, 'rows of replication', 29, 'r', 'DO', 'ENABLE REPLICA')
+    ) AS e (place, event, tgtype, kinds, silent, always)
+        ON pg_catalog.strpos(e.kinds, k.relkind::text) > 0 AND (e.place < 5 OR a.replica)
     LEFT JOIN (pg_catalog.pg_trigger AS t JOIN pg_catalog.pg_proc AS p ON p.oid = t.tgfoid)
         ON t.tgrelid = k.oid AND t.tgtype = e.tgtype AND p.proname = a.trigger_function
-    WHERE t.tgname IS NULL OR t.tgenabled IN ('D', 'R')
+    WHERE t.tgname IS NULL OR pg_catalog.strpos(e.silent, t.tgenabled::text) > 0
     GROUP BY a.tube, a.tbl, k.oid
     ORDER BY a.tube, a.tbl::text, k.oid <> a.tbl, 3
 """
@@ -54,22 +60,23 @@ def check_capture(look: Look) -> Iterator[Check]:
         yield ok("owners", "of attached tables have agreed to be captured")
     rows = look.connection.execute(within(_NOT_FIRING, look.schema)).fetchall()
     silent = [row for row in rows if row[:2] not in given_away]
-    for tube, table, part, is_table, owner, missing, disabled, names in silent:
+    for tube, table, part, is_table, owner, owner_of_table, missing, disabled, enable in silent:
         # Most writes name the table.
         bad, which = (fail, "") if is_table else (warn, " by its name")
         missed = f"{which}, so such writes are missed"
         if missing:
             finding = f"tube {tube} has none there for {', '.join(missing)}{missed}"
-            remedy = f"run as {owner}, or as a role with its rights: SELECT {look.schema}.tube_sync();"
-            yield bad(f"triggers of {part}", finding, remedy)
+            who = f"{owner}, or as a role with its rights"
+            if owner != owner_of_table:  # both have to agree
+                who = f"a role with the rights of {owner_of_table} and {owner}"
+            yield bad(f"triggers of {part}", finding, f"run as {who}: SELECT {look.schema}.tube_sync();")
         if disabled:
             finding = f"of tube {tube}, they don't fire for {', '.join(disabled)}{missed}"
-            enable = ", ".join(f"ENABLE TRIGGER {name}" for name in names)
             backfill = shlex.join(["pytube", "backfill", "start", tube, "--table", table])
             yield bad(
                 f"triggers of {part}",
                 finding,
-                f"run as {owner}: ALTER TABLE {part} {enable}; then: {backfill}",
+                f"run as {owner}: ALTER TABLE {part} {', '.join(enable)}; then: {backfill}",
             )
     if not silent:
         yield ok("triggers", "of attached tables are there, and fire")

@@ -321,11 +321,14 @@ BEGIN
         FROM pg_class AS c JOIN pg_proc AS p ON p.oid = to_regprocedure(tube_private_function(att, 'capture') || '()')
         WHERE c.oid = att.tbl;
         BEGIN
-            -- Whoever gave a column another type may want to drop the former one, an enum, at once.
-            PERFORM tube_private_drop_former(right(att.trigger_function, 8), att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
-            PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)) WHERE NOT capture.is_owners;
+            PERFORM tube_private_drop_unbound(att) WHERE att.row_filter IS NOT NULL AND att.tbl = ANY (rels);
         EXCEPTION WHEN OTHERS THEN
             RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM; -- anybody's view may use one
+        END;
+        BEGIN
+            PERFORM tube_private_drop_routines(att, tube_private_owner_of(att.tbl)) WHERE NOT capture.is_owners;
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'pytube follows this change later, by tube_sync: %', SQLERRM;
         END;
         IF capture.is_owners AND capture.relkind = 'p' AND capture.prosecdef THEN
             SELECT statements || array_agg(t.statement), array_agg(t.rel::oid) FILTER (WHERE tube_private_is_fresh(t.rel))
@@ -343,30 +346,53 @@ BEGIN
 END
 $$;
 
+-- tube_private_drop_unbound: drops predicates of an attachment that are bound to other types than its columns have by now.
+-- Writes can't call them any more, and whoever gave a column another type may want to drop the former one, an enum, at once.
+-- Nothing else: while an attachment is changed, DDL of its owner's statements comes here before the change is stored.
+CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_unbound(att :"schema".tube_attachment) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    bound CONSTANT text := (SELECT coalesce(string_agg(c.bound::text, ' ' ORDER BY c.attnum), '')
+        FROM tube_private_predicate_columns(att.tbl, att.row_filter) AS c);
+    former text;
+BEGIN
+    FOR former IN
+        SELECT min(r.name) FROM tube_private_routines(att) AS r JOIN pg_proc AS p ON p.oid = r.routine
+        WHERE p.proname <> att.trigger_function
+        GROUP BY p.proname HAVING count(*) = 1 AND min(p.proargtypes::text) <> bound -- of several, the next look drops some
+    LOOP
+        EXECUTE format('DROP ROUTINE %s', former);
+    END LOOP;
+END
+$$;
+
 -- tube_private_see_rewrite: an event trigger that says what a rewritten table may call for.
 -- ALTER COLUMN ... TYPE ... USING, say, gives all rows other values, and makes no touch. Whether documents changed
 -- by it, and are worth a backfill, who runs it knows.
--- Result: none; a WARNING for each attachment of the table. Of a partitioned one all parts are rewritten; the first is reported.
+-- Result: none; a WARNING for each attachment of the table, once in a transaction.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_see_rewrite() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
 DECLARE
     rewritten CONSTANT oid := pg_event_trigger_table_rewrite_oid();
+    warned jsonb;
     att tube_attachment;
+    key text;
 BEGIN
     -- 2 and 4: a default that is not a constant, and another type; else the rows stay as they were.
     IF pg_event_trigger_table_rewrite_reason() & 6 = 0 THEN
         RETURN;
     END IF;
-    FOR att IN
-        SELECT a.* FROM tube_attachment AS a
-        WHERE rewritten = ANY (a.members || a.tbl::oid) AND rewritten = (
-            SELECT min(c.oid) FROM pg_class AS c WHERE c.oid = ANY (a.members || a.tbl::oid) AND c.relkind = 'r')
-    LOOP
+    warned := coalesce(nullif(current_setting('pytube.rewritten', true), ''), '[]'); -- anybody may have set it to anything
+    FOR att IN SELECT a.* FROM tube_attachment AS a WHERE a.tbl = rewritten OR rewritten = ANY (a.members) LOOP
+        key := format('%s of %s', att.tbl::oid, att.tube);
+        CONTINUE WHEN warned ? key;
+        warned := warned || to_jsonb(key);
         RAISE WARNING USING
             MESSAGE = format('all rows of %s are rewritten, without touches in tube %L', att.tbl, att.tube),
             HINT = format('If that changes documents, backfill them afterwards: '
                 'pytube backfill start --tube %s --table %s', quote_ident(att.tube), att.tbl);
     END LOOP;
+    PERFORM set_config('pytube.rewritten', warned::text, true);
 EXCEPTION WHEN OTHERS THEN
     RAISE WARNING 'pytube can''t say whether this change calls for a backfill: %', SQLERRM;
 END

@@ -212,6 +212,10 @@ def test_a_table_that_was_given_away_without_its_functions(any_dsn: str) -> None
 
 PART = '"given $(x)"'
 TRUNCATE = '"given $(x)_t_before_truncate_trigger"'
+ROWS = '"given $(x)_t_after_row_trigger"'
+REPAIR = f"ENABLE ALWAYS TRIGGER {TRUNCATE}, ENABLE REPLICA TRIGGER {ROWS}"
+MISSED = " by its name, so such writes are missed"
+REPLICA = "SELECT tube_table_ensure_attached('t', 'given', 0, replica => true); "
 BACKFILL = "pytube backfill start t --table given"
 
 
@@ -242,6 +246,20 @@ BACKFILL = "pytube backfill start t --table given"
             Level.WARN,
             "of tube t, they don't fire for TRUNCATE by its name, so such writes are missed",
             f"run as bob: ALTER TABLE {PART} ENABLE TRIGGER {TRUNCATE}; then: {BACKFILL}",
+        ),
+        (
+            f"DROP TRIGGER {TRUNCATE} ON {PART}",
+            f"triggers of {PART}",
+            Level.WARN,
+            "tube t has none there for TRUNCATE by its name, so such writes are missed",
+            "run as a role with the rights of ann and bob: SELECT tube.tube_sync();",
+        ),
+        (
+            REPLICA + f"ALTER TABLE {PART} DISABLE TRIGGER {TRUNCATE}, ENABLE TRIGGER {ROWS}",
+            f"triggers of {PART}",
+            Level.WARN,
+            f"of tube t, they don't fire for TRUNCATE, rows of replication{MISSED}",
+            f"run as bob: ALTER TABLE {PART} {REPAIR}; then: {BACKFILL}",
         ),
         (
             "ALTER FUNCTION {capture}() SECURITY INVOKER",

@@ -164,6 +164,16 @@ def test_what_an_old_snapshot_has_planned_lasts_no_longer_than_it(db: Conn, any_
         assert ops(db) != []
 
 
+@pytest.mark.parametrize("value", ["x", "5", '{"a": 1}', "[", "null"])
+def test_a_setting_of_anybodys_fails_no_ddl(db: Conn, value: str) -> None:
+    """A pool may hand the session on."""
+    db.execute("SELECT set_config('pytube.rewritten', %s, false)", (value,))
+    db.execute(
+        "ALTER TABLE public.item ALTER value TYPE varchar(99), ADD at timestamptz DEFAULT clock_timestamp()"
+    )
+    assert scalar(db, "SELECT count(at) = count(*) FROM public.item")
+
+
 TAKEN = {
     "touch": (
         "DROP FUNCTION app.t_touch",

@@ -286,6 +286,14 @@ def test_rows_of_replication_are_touched_where_asked_for(db: Conn) -> None:
     assert ops(db) == [("D", key) for key in (1, 2, 3, 4)]
 
 
+def test_what_a_change_has_made_is_not_taken_for_former_by_its_own_statements(db: Conn) -> None:
+    """The trigger for rows of replication takes an ALTER TABLE, which the event trigger sees."""
+    make_tube(db, predicate="NOT deleted")
+    db.execute("SELECT tube_table_ensure_attached(%s, %s, 5, 2, replica => true)", (TUBE, TABLE))
+    db.execute(f"INSERT INTO {TABLE} VALUES (4), (5)")
+    assert take(db) == [Touch("I", 5, 4), Touch("I", 6, 5)]
+
+
 def test_columns_and_related_tables_of_replication(related: Conn) -> None:
     options(related, "public.comment", "item", ["words"], replica=True)
     as_replication(
