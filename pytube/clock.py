@@ -1,7 +1,7 @@
 """The clock that trust rests on, monotonic also while the machine is suspended; and lengths of time in words.
 
-The wall clock is set forwards and backwards, so no worker asks it whether it may write. (Leases end by that of
-the database's server.)
+The wall clock is set forwards and backwards, so no worker asks it whether it may write. (Leases end by
+the wall clock of the database's server.)
 `time.monotonic()` stands still on Linux while the machine sleeps (a lid that is closed, a suspended
 guest that knows of it), and others take over meanwhile. Timers may be late by that; a deadline may not.
 """

@@ -170,7 +170,7 @@ def unresolved_of(database: Database) -> Config:
 
 
 def declared_of(database: Database) -> Config:
-    """As `unresolved_of`, for what is declared, whose shards are those of its host."""
+    """As `unresolved_of`, for declared documents and tables: a host gives them their shards."""
     config, hosts = unresolved_of(database), current_settings().config().postgres.hosts
     if hosts and config.first_shard is None:
         names = ", ".join(hosts)
