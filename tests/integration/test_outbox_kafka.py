@@ -339,7 +339,7 @@ async def test_when_the_broker_is_back_no_topic_rests(
 ) -> None:
     """Else its records would wait for ten minutes more."""
     stashed = stash(conn, topic, ["a", "b"])
-    settings = f"{MODES[mode]}\nmessage_timeout = 2\ntopic_cooldown = 600\ntopic_cooldown_limit = 600"
+    settings = f"{MODES[mode]}\nmessage_timeout = 5\ntopic_cooldown = 600\ntopic_cooldown_limit = 600"
     async with running(configured(tmp_path, dsn, kafka_real.bootstrap, settings)) as events:
         await until_waiting(conn)
         kafka_real.kill()
