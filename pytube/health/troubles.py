@@ -321,7 +321,9 @@ def _of_queue(rows: Sequence[Partition]) -> Iterator[Trouble]:
     parked = [row for row in rows if row.parked is not None and row.parked.number]
     if parked:
         error = next((row.parked_error.rstrip(".") for row in parked if row.parked_error), "")
-        remedy = f"pytube park list {name} shows why; fix the cause, then: pytube park retry {name}"
+        # A worker has the code of its transforms from when it began.
+        restart = ", restart the workers" if error.startswith("transform ") else ""
+        remedy = f"pytube park list {name} shows why; fix the cause{restart}, then: pytube park retry {name}"
         if kind == "outbox":
             remedy = _after_parking(parked, error)
         finding = _parked(parked, error)

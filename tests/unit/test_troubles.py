@@ -278,6 +278,11 @@ def test_what_is_parked_is_mended_before_it_is_retried() -> None:
     assert line.index("pytube park list t") < line.index("fix the cause") < line.index("pytube park retry")
 
 
+def test_what_a_transform_refused_is_retried_by_workers_that_have_its_new_code() -> None:
+    (line,) = said(replace(TUBE, parked=Count(1), parked_error="transform shop:slim raised KeyError: 'a'"))
+    assert line.index("fix the cause") < line.index("restart the workers") < line.index("pytube park retry t")
+
+
 def test_a_record_that_no_retry_can_send_may_be_discarded() -> None:
     """Nobody can mend the headers of a record, so `retry` alone would park it again and again."""
     (line,) = said(replace(OUTBOX, parked=Count(1), parked_error="its headers have 1 name and 2 values"))
