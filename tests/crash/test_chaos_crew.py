@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import psutil
 import psycopg
 import pytest
 from psycopg import sql
 
+from pytube.model import Token
 from pytube.outbox.messages import OVERDUE
 from tests.crash.chaos import outboxes, source
 from tests.crash.chaos.arena import Arena
@@ -20,7 +24,8 @@ from tests.crash.chaos.crew import NOT_AVAILABLE, Crew, Member
 from tests.crash.chaos.invariants import Invariant, Stopped
 from tests.crash.chaos.log import Log
 from tests.crash.chaos.measures import grown
-from tests.crash.chaos.quiet import Quiet
+from tests.crash.chaos.quiet import Quiet, is_under_way
+from tests.crash.chaos.records import Call
 from tests.helpers.outbox_sql import marked_ids, park
 from tests.helpers.terms import Claim, Conn, acquire
 
@@ -132,6 +137,14 @@ def test_a_touch_that_is_not_delivered_is_found(crew: Crew, conn: Conn, dsn: str
         quiet.until_drained(0.0)
     conn.execute("TRUNCATE tube.live, tube.slim")
     quiet.until_drained(10.0)
+
+
+def test_a_call_of_a_process_whose_pid_is_anothers_by_now_is_over() -> None:
+    began = time.time()
+    call = Call("7", Token(1, 1), began, {}, pid=os.getpid())
+    assert is_under_way(call)
+    assert not is_under_way(replace(call, ended=began))
+    assert not is_under_way(replace(call, began=psutil.Process().create_time() - 60))
 
 
 def test_a_record_that_is_not_delivered_is_found(crew: Crew, conn: Conn, dsn: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 import psycopg
 
 from tests.crash.chaos import outboxes, reader
@@ -15,6 +15,7 @@ from tests.crash.chaos.arena import Arena
 from tests.crash.chaos.crew import NAMES, Crew
 from tests.crash.chaos.invariants import Invariant, Stopped, Violation
 from tests.crash.chaos.outboxes import OUTBOXES
+from tests.crash.chaos.records import Call
 from tests.crash.chaos.sink import calls_of
 from tests.crash.chaos.source import TUBES
 
@@ -87,7 +88,7 @@ class Quiet:
             count = connection.execute(f"SELECT count(*) FROM tube.{tube.name}").fetchone()
             calls = reader.read_calls(calls_of(tube.name, self._arena.journals))
             left += (count or (0,))[0]
-            left += sum(call.ended is None and _is_alive(call.pid) for call in calls)
+            left += sum(map(is_under_way, calls))
         return left
 
     def _state(self) -> str:
@@ -109,9 +110,9 @@ class Quiet:
         return f"leaders {shown}, pods left {left}, records left {records}"
 
 
-def _is_alive(pid: int) -> bool:
+def is_under_way(call: Call) -> bool:
+    """Whether the process that made the call may still end it, and no other one has its pid by now."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return call.ended is None and psutil.Process(call.pid).create_time() <= call.began
+    except psutil.NoSuchProcess:
         return False
-    return True
