@@ -64,7 +64,7 @@ BEGIN
         LOOP
             BEGIN
                 EXECUTE format('SELECT a AS now FROM %I.tube_private_begin_sync($1, $2) AS a WHERE a.tube IS NOT NULL', ours)
-                    INTO att USING tube, tbl; -- not as text: the installing role may lack rights on the table's schema
+                    INTO att USING tube, tbl; -- a regclass: its text needs rights on the table's schema
                 GET DIAGNOSTICS there = ROW_COUNT;
                 CONTINUE WHEN there = 0; -- it can't stay attached
                 EXECUTE format('SELECT %I.tube_private_bring_in_line($1, false)', ours) USING att.now;

@@ -194,8 +194,8 @@ def _hosts(
 ) -> list[_Host]:
     """The plans of all hosts, with sessions that `stack` ends; raises if something can't be applied."""
     connections, plans = {}, {}
+    more = "; --host applies to one host alone" if len(databases) > 1 else ""
     for one in databases:
-        more = "; --host applies to one host alone" if len(databases) > 1 else ""
         with naming_host(one.host, "nothing was changed: ", more):
             connections[one.host] = connection = stack.enter_context(one.connect())
             plans[one.host] = survey(declared_of(one), connection, one.schema, names)

@@ -69,7 +69,7 @@ $$;
 -- tube_private_drop_routines: drops the functions of an attachment that are not the table's owner's, and the triggers with
 -- them; with a NULL owner, of a table that is detached, all.
 -- A former owner could give them another body, and other rights. The owner of a schema may drop its objects.
--- Not for everybody: whoever calls it holds the lock of the table until their transaction ends.
+-- No role is granted it: the caller holds the lock of the table until the transaction ends.
 -- Result: nothing; a WARNING says what the owner has to do.
 -- Locks: the table ACCESS EXCLUSIVE, where there is something to drop; had within attempts of 100 ms.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_drop_routines(att :"schema".tube_attachment, owner regrole) RETURNS void

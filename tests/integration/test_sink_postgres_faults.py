@@ -669,7 +669,7 @@ async def test_a_table_that_changes_while_the_sink_is_open(bare_dsn: str, eye: E
 
 
 async def test_a_column_made_wider_takes_what_it_refused(bare_dsn: str, eye: Eye) -> None:
-    """Whoever fixes the table and retries need not restart the workers."""
+    """After a fix of the table, a retry succeeds without a restart of the workers."""
     async with opened(bare_dsn, columns=["name"], types={"name": "varchar(3)"}) as sink:
         (refused,) = await sink.send(batch({1: {"name": "long"}}, token=(1, 1)))
         assert isinstance(refused, Reject), refused

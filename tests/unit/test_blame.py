@@ -52,9 +52,13 @@ class Refusing(MemorySink):
         return await super().send(batch)
 
 
+def rig_of(sink: Refusing, **settings: object) -> Rig:
+    return Rig(sink, None, attempts=2, batch_documents=100, **settings)
+
+
 def make(**settings: object) -> tuple[Rig, Refusing]:
     sink = Refusing()
-    return Rig(sink, None, attempts=2, batch_documents=100, **settings), sink
+    return rig_of(sink, **settings), sink
 
 
 def poisoned(ids: Collection[int]) -> Callable[[Any], bool]:
@@ -278,7 +282,7 @@ class Delaying(Refusing):
 
 async def test_a_witness_that_is_put_off_charges_nobody() -> None:
     sink = Delaying()
-    rig = Rig(sink, None, attempts=2, batch_documents=100)
+    rig = rig_of(sink)
     sink.refuses = poisoned(POISON)
     async with rig.running():
         await deliver(rig, *HEALTHY)
@@ -314,7 +318,7 @@ class Blocking(Refusing):
 async def test_while_a_witness_is_sent_nothing_else_is() -> None:
     """Its key may be touched just then; and what fails meanwhile might use up its attempts."""
     sink = Blocking()
-    rig = Rig(sink, None, attempts=2, batch_documents=100)
+    rig = rig_of(sink)
     sink.refuses = poisoned(POISON)
     async with rig.running():
         await deliver(rig, *HEALTHY)
@@ -337,7 +341,7 @@ async def test_while_a_witness_is_sent_nothing_else_is() -> None:
 async def test_a_witness_waits_for_what_is_under_way() -> None:
     """Its key may be among that, and a key is never sent twice at once."""
     sink = Blocking()
-    rig = Rig(sink, None, attempts=2, batch_documents=100)
+    rig = rig_of(sink)
     sink.refuses = poisoned(POISON)
     async with rig.running():
         await deliver(rig, *HEALTHY)
