@@ -30,7 +30,7 @@ from pytube.model import PodClass
 from pytube.outbox.clients import outbox_clients
 from pytube.outbox.inflight import Rules
 from pytube.pipeline.blame import Witnesses
-from pytube.pipeline.inflight import Flight
+from pytube.pipeline.inflight import Flight, InFlight
 from pytube.sinks import why_no_read
 from pytube.sinks.registry import naming_of
 from pytube.sources.pods import TubeSource
@@ -204,17 +204,21 @@ class Tube(Queue):
             await source.end_step(step, "unsent", f"the sink is not open: {reason}")
             return
         # A separate deliverer: a sink that was down a moment ago is asked at once, not after a back-off.
-        deliverer = Deliverer(active_term, self, self.tracing.partition(active_term.term))
+        traces = self.tracing.partition(active_term.term)
+        deliverer = Deliverer(active_term, self, traces)
         flight = Flight(PodClass.INCREMENTAL)
         flight.stamp, flight.ts = step.seq, step.ts
         delivery = asyncio.create_task(deliverer.deliver(flight, {step.shard: [step.id]}))
         delivery.add_done_callback(lambda _: active_term.attention.set())
         try:
             outcome = await _wait_for(delivery, active_term, self.limits.request_timeout)
+            if outcome is not None:
+                outcome.trace.delivered(outcome.counts(), InFlight())  # which holds none of its pods
             await source.end_step(step, *_judge(outcome, active_term))
         finally:
             await _cancel(delivery)
             await deliverer.wait_for_unanswered()
+            traces.close()
             active_term.troubles.end("sink")
             active_term.troubles.end("source")
 

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from opentelemetry import trace
@@ -20,10 +21,12 @@ from pytube.errors import ConfigError
 from pytube.model import Batch, PodClass, Result
 from pytube.pipeline import retry_queue
 from pytube.pipeline.inflight import Flight
+from pytube.sources.pods import Step
 from pytube.testing.memory import Faults, MemorySink
-from pytube.worker import pace
+from pytube.worker import pace, queues
 from pytube.worker.metrics import UNTRACED, Tracing, build_tracing
 from pytube.worker.otel import OpenTelemetry
+from pytube.worker.queues import Tube
 from tests.unit.rig import Rig
 
 SECRET = "hunter2"
@@ -98,6 +101,30 @@ async def test_a_step_is_traced_too(spans: Spans) -> None:
     await rig.sink.open()
     outcome = await rig.deliverer.deliver(Flight(PodClass.INCREMENTAL), {0: [1]})
     assert outcome.done
+
+
+async def test_the_span_of_an_operators_step_ends(spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(None, spans.tracing)
+    await rig.sink.open()
+    ended: list[object] = []
+
+    class Source:
+        def __init__(self, *_: object) -> None: ...
+
+        async def take_step(self, number: int) -> Step:
+            return Step(number, 7, 0.0, 0, 1)
+
+        async def end_step(self, _step: Step, outcome: str, _reason: str | None) -> None:
+            ended.append(outcome)
+
+    monkeypatch.setattr(queues, "TubeSource", Source)
+    served: Any = rig.served
+    served.why_closed, served.limits = None, SimpleNamespace(request_timeout=1.0)
+    served.database, served.tracing = SimpleNamespace(pool=None), spans.tracing
+    await Tube.step(cast("Tube", served), rig.active_term, 1)
+    assert ended == ["delivered"]
+    (batch,) = spans.named("batch")
+    assert (about(batch)["outcome"], about(batch)["keys.delivered"]) == ("delivered", 1)
 
 
 async def test_a_batch_has_its_steps_as_children(spans: Spans) -> None:
