@@ -11,16 +11,19 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from pytube.comparison import decode
+from pytube.errors import SinkTimeout, SinkUnavailable
 from pytube.model import Batch, Key, KeyType, Result
 from pytube.sinks.base import READ_MOST, Reading, Sink, Stored, Trial, held_forms, why_no_read
 from pytube.testing.contract import SinkContract
-from pytube.testing.harness import TUBE, expect, skip
+from pytube.testing.harness import TUBE, batch, expect, skip
 
 MakeTrial = Callable[[str, KeyType], Trial]
 
 _LIMIT = 60.0
 _ERASE_LIMIT = 60.0
 """Seconds for what one check has written to be deleted."""
+_ASK_LIMIT = 20.0
+"""Seconds for a store to take one document, after a check that failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,17 @@ def run_checks(
         interruption: by whom it is interrupted.
     """
     run = uuid4().hex[:8]
+    down: str | None = None
     for number, check in enumerate(names_of_checks()):
+        if down is not None:  # each check would wait for its answers
+            yield Checked(check.removeprefix("test_"), "not judged", f"the store does not answer: {down}")
+            continue
         keys = KeyType.TEXT if "texts" in check else KeyType.BIGINT
         trial = make_trial(f"trial-{run}-{number:02}", keys)
         suite = _Suite(trial, interruption)
         try:
             result, reason = _judge(suite, check)
+            down = suite.why_down() if result == "failed" else None
         except BaseException as error:
             left = suite.erase()
             if left is not None:
@@ -188,6 +196,28 @@ class _Suite(SinkContract):
             return found, await held_forms(sink, bodies)
         finally:
             await sink.close()
+
+    def why_down(self) -> str | None:
+        """Why the store takes nothing at all; None: it does, or the sink is to blame."""
+
+        async def ask() -> None:
+            sink = self.make_sink()
+            try:
+                async with asyncio.timeout(_ASK_LIMIT):
+                    await sink.open()
+                    await sink.send(batch({(0, 0): {}}, tube=self.place.tube))
+            finally:
+                await sink.close()
+
+        try:
+            asyncio.run(ask())
+        except TimeoutError as error:
+            return str(error) or f"no answer within {_ASK_LIMIT:g} s"
+        except (SinkUnavailable, SinkTimeout) as error:
+            return str(error)
+        except Exception:  # noqa: BLE001 # the check has failed for such an error, and says so
+            return None
+        return None
 
     def erase(self) -> str | None:
         """Delete the written documents; returns the leftovers, and why."""

@@ -194,6 +194,35 @@ def test_a_broken_sink_fails_and_what_is_left_is_named(targets: Path) -> None:
     assert left.endswith("(OSError: somebody keeps it)")
 
 
+DOWN = """
+from pytube.errors import SinkUnavailable
+from pytube.sinks.base import Trial
+from pytube.sinks.callable import CallableSink
+
+ASKED = []
+
+def send(batch):
+    ASKED.append(batch)
+    raise SinkUnavailable("the broker is down")
+
+async def erase(tube, keys):
+    send(None)
+
+send.trial = lambda name, keys: Trial(lambda: CallableSink(send), "store " + name, erase)
+"""
+
+
+def test_a_store_that_is_down_is_asked_a_few_times_and_not_by_each_check(targets: Path) -> None:
+    (targets / "ours_down.py").write_text(DOWN)
+    found = check(configure(targets, type="callable", target="ours_down:send"), code=1)
+    unasked = [
+        one for one in found.values() if one["reason"] == "the store does not answer: the broker is down"
+    ]
+    assert len(unasked) > CHECKS / 2
+    assert {(one["result"], one["left"]) for one in unasked} == {("not judged", None)}
+    assert len(sys.modules["ours_down"].ASKED) < 10
+
+
 def test_what_has_no_place_of_its_own_is_refused(targets: Path) -> None:
     (targets / "ours_plain.py").write_text("def send(batch): pass\n")
     configure(targets, type="callable", target="ours_plain:send")
