@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from pytube.clock import for_people
 from pytube.config import DeclaredEnrich, DocumentConfig, EnrichConfig
 from pytube.db.errors import describe, is_connection_lost, translate
 from pytube.documents.resolve import digest_of, why_not_applied
@@ -65,6 +66,21 @@ _BARE_NAME = re.compile(
     re.IGNORECASE,
 )
 """A name without a schema where a table is named."""
+
+# What conflicts with a read, and what a read would queue behind. What a session does is seen by its own role,
+# and by members of pg_read_all_stats.
+_LOCKS = """
+    SELECT concat(quote_ident(n.nspname), '.', quote_ident(c.relname), ' is locked by pid ', l.pid,
+            ' (' || nullif(concat_ws(', ', nullif(a.application_name, ''), a.state), '') || ')'),
+        extract(epoch FROM clock_timestamp() - a.xact_start)::float8, l.pid
+    FROM pg_catalog.pg_locks AS l
+    JOIN pg_catalog.pg_class AS c ON c.oid = l.relation AND c.relkind IN ('r', 'p', 'm', 'f', 'v')
+    JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname !~ '^pg_'
+    LEFT JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' AND l.pid <> pg_catalog.pg_backend_pid()
+        AND l.database = (SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = current_database())
+    ORDER BY a.xact_start NULLS LAST, l.pid LIMIT 5
+"""
 
 _BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 
@@ -247,10 +263,20 @@ class _Statements:
     ) -> Fault:
         """The fault of a refused statement; `otherwise`: of its text, not of a lock or a right."""
         if isinstance(error, _BUSY):
-            return Fault(f"{where} was not checked: {describe(error)}", "try again", is_certain=False)
+            return await self._fault_of_lock(f"{where} was not checked: {describe(error)}")
         if isinstance(error, psycopg.errors.InsufficientPrivilege):
             return Fault(otherwise.finding, await how_to_read(self.connection, error, readers))
         return otherwise
+
+    async def _fault_of_lock(self, finding: str) -> Fault:
+        """With the sessions that now keep tables of this database from being read."""
+        cursor = await self.connection.execute(_LOCKS)
+        rows = await cursor.fetchall()
+        found = [said if age is None else f"{said} for {for_people(age)}" for said, age, _ in rows]
+        remedy = "try again"
+        if rows:
+            remedy += f"; if that session is not needed: SELECT pg_terminate_backend({rows[0][2]})"
+        return Fault("; ".join([finding, *found]), remedy, is_certain=False)
 
     async def _fault_of_names(self, path: str, root: Root, columns: Sequence[str]) -> Fault | None:
         """The fault of an allow-list. Postgres would take the name of a function, too, for a column's."""

@@ -302,10 +302,15 @@ class TestCheck:
         self, dsn: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(SETTINGS, "lock_timeout", "50ms")
-        connect(autocommit=False).execute("LOCK public.orders")
+        holder = connect(autocommit=False)
+        holder.execute("SET application_name = 'migration'; LOCK public.orders")
+        pid = holder.info.backend_pid
         found = await fault(dsn, EnrichConfig())
         assert not found.is_certain
         assert "was not checked" in found.finding
+        locked = f"; public.orders is locked by pid {pid} (migration, idle in transaction) for "
+        assert locked in found.finding
+        assert f"if that session is not needed: SELECT pg_terminate_backend({pid})" in found.remedy
 
 
 async def test_a_worker_refuses_to_start(dsn: str, conn: Conn, tmp_path: Path) -> None:
