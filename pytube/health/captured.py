@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
 
+from pytube.counts import say_count
 from pytube.health.findings import Check, Look, fail, ok, warn
 from pytube.tubes.queries import within
 
+_NAMED = 3
+"""Parts of a table that a finding names, where more are concerned."""
+
+_SYNC = "SELECT pg_catalog.format('SELECT %%I.tube_sync();', %s::text)"
 _NOT_AGREED = """
     SELECT a.tbl::text, c.relowner::regrole::text, a.tube
     FROM {s}.tube_attachment AS a JOIN pg_catalog.pg_class AS c ON c.oid = a.tbl
@@ -42,41 +49,82 @@ _NOT_FIRING = """
         ON t.tgrelid = k.oid AND t.tgtype = e.tgtype AND p.proname = a.trigger_function
     WHERE t.tgname IS NULL OR pg_catalog.strpos(e.silent, t.tgenabled::text) > 0
     GROUP BY a.tube, a.tbl, k.oid
-    ORDER BY a.tube, a.tbl::text, k.oid <> a.tbl, 3
+    ORDER BY a.tube, a.tbl::text, k.oid <> a.tbl, 5, 7, 8, 3
 """
+
+
+class _Silent(NamedTuple):
+    """A table, or a part of it, some of whose triggers are missing or don't fire."""
+
+    tube: str
+    table: str
+    part: str
+    is_table: bool
+    owner: str
+    owner_of_table: str
+    missing: list[str] | None
+    disabled: list[str] | None
+    enable: list[str] | None
 
 
 def check_capture(look: Look) -> Iterator[Check]:
     """Whether owners of tables have agreed, and all triggers are there and fire."""
     given_away = set()
+    ((sync,),) = look.connection.execute(_SYNC, [look.schema]).fetchall()
     for table, owner, tube in look.connection.execute(within(_NOT_AGREED, look.schema)).fetchall():
         given_away.add((tube, table))
         yield fail(
             f"owner of {table}",
             f"is {owner}, who has not agreed to be captured by tube {tube}: its writes are missed",
-            f"run as {owner}, or as a role with its rights: SELECT {look.schema}.tube_sync();",
+            f"run as {owner}, or as a role with its rights: {sync}",
         )
     if not given_away:
         yield ok("owners", "of attached tables have agreed to be captured")
-    rows = look.connection.execute(within(_NOT_FIRING, look.schema)).fetchall()
-    silent = [row for row in rows if row[:2] not in given_away]
-    for tube, table, part, is_table, owner, owner_of_table, missing, disabled, enable in silent:
-        # Most writes name the table.
-        bad, which = (fail, "") if is_table else (warn, " by its name")
-        missed = f"{which}, so such writes are missed"
-        if missing:
-            finding = f"tube {tube} has none there for {', '.join(missing)}{missed}"
-            who = f"{owner}, or as a role with its rights"
-            if owner != owner_of_table:  # both have to agree
-                who = f"a role with the rights of {owner_of_table} and {owner}"
-            yield bad(f"triggers of {part}", finding, f"run as {who}: SELECT {look.schema}.tube_sync();")
-        if disabled:
-            finding = f"of tube {tube}, they don't fire for {', '.join(disabled)}{missed}"
-            backfill = shlex.join(["pytube", "backfill", "start", tube, "--table", table])
-            yield bad(
-                f"triggers of {part}",
-                finding,
-                f"run as {owner}: ALTER TABLE {part} {', '.join(enable)}; then: {backfill}",
-            )
+    rows = [_Silent(*row) for row in look.connection.execute(within(_NOT_FIRING, look.schema)).fetchall()]
+    silent = [row for row in rows if (row.tube, row.table) not in given_away]
+    for _, alike in groupby((row for row in silent if row.missing), _kind_of_missing):
+        yield _check_missing(list(alike), sync)
+    for _, alike in groupby((row for row in silent if row.disabled), _kind_of_disabled):
+        yield _check_disabled(list(alike))
     if not silent:
         yield ok("triggers", "of attached tables are there, and fire")
+
+
+def _kind_of_missing(row: _Silent) -> tuple[object, ...]:
+    """Equal for the parts of a table that share a finding."""
+    return row.tube, row.table, row.is_table, row.owner, row.missing
+
+
+def _kind_of_disabled(row: _Silent) -> tuple[object, ...]:
+    return row.tube, row.table, row.is_table, row.owner, row.disabled
+
+
+def _check_missing(rows: list[_Silent], sync: str) -> Check:
+    row = rows[0]
+    who = f"{row.owner}, or as a role with its rights"
+    if row.owner != row.owner_of_table:  # both have to agree
+        who = f"a role with the rights of {row.owner_of_table} and {row.owner}"
+    finding = f"tube {row.tube} has none there for {', '.join(row.missing or ())}{_missed(rows)}"
+    # Most writes name the table.
+    return (fail if row.is_table else warn)(f"triggers of {_named(rows)}", finding, f"run as {who}: {sync}")
+
+
+def _check_disabled(rows: list[_Silent]) -> Check:
+    row = rows[0]
+    enable = " ".join(f"ALTER TABLE {one.part} {', '.join(one.enable or ())};" for one in rows)
+    backfill = shlex.join(["pytube", "backfill", "start", row.tube, "--table", row.table])
+    finding = f"of tube {row.tube}, they don't fire for {', '.join(row.disabled or ())}{_missed(rows)}"
+    remedy = f"run as {row.owner}: {enable} then: {backfill}"
+    return (fail if row.is_table else warn)(f"triggers of {_named(rows)}", finding, remedy)
+
+
+def _named(rows: list[_Silent]) -> str:
+    """The table, its only part that is concerned, or how many of its parts are."""
+    return rows[0].part if len(rows) == 1 else f"{say_count(len(rows), 'part')} of {rows[0].table}"
+
+
+def _missed(rows: list[_Silent]) -> str:
+    if len(rows) == 1:
+        return f"{'' if rows[0].is_table else ' by its name'}, so such writes are missed"
+    some = ", ".join(row.part for row in rows[:_NAMED])
+    return f" by their names ({some}{', …' if len(rows) > _NAMED else ''}), so such writes are missed"

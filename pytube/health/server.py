@@ -167,16 +167,17 @@ def check_rights(connection: psycopg.Connection, schema: str) -> Check:
         return fail(
             "rights",
             f"{role} may not create a schema in this database",
-            f"as its owner, run: GRANT CREATE ON DATABASE … TO {role}",
+            f"as its owner, run: GRANT CREATE ON DATABASE … TO {sql.Identifier(role).as_string()}",
         )
     role, usage, functions, tables, worker = row
-    grants = [] if usage else [f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
+    to = sql.Identifier(role).as_string()
+    grants = [] if usage else [f"GRANT USAGE ON SCHEMA {sql.Identifier(schema).as_string()} TO {to}"]
     if tables:
-        grants.append(f"GRANT SELECT ON {_qualified(schema, tables)} TO {role}")
+        grants.append(f"GRANT SELECT ON {_qualified(schema, tables)} TO {to}")
     if functions:
-        grants.append(f"GRANT EXECUTE ON FUNCTION {_qualified(schema, functions)} TO {role}")
+        grants.append(f"GRANT EXECUTE ON FUNCTION {_qualified(schema, functions)} TO {to}")
     if grants and worker is not None:
-        grants = [f"GRANT {sql.Identifier(worker).as_string()} TO {sql.Identifier(role).as_string()}"]
+        grants = [f"GRANT {sql.Identifier(worker).as_string()} TO {to}"]
     if grants:
         return fail(
             "rights",

@@ -436,3 +436,25 @@ class TestCommand:
     def test_json(self, dsn: str) -> None:
         checks = run_json("doctor", dsn=dsn)
         assert {"subject", "level", "finding", "remedy", "kind"} == set(checks[0])
+
+
+def test_parts_without_triggers_are_one_finding_and_names_can_be_pasted(bare_dsn: str) -> None:
+    """In a schema whose name has to be quoted."""
+    run("--schema", "My tubes", "install", dsn=bare_dsn)
+    config = configured(bare_dsn, '[tube.t.sink]\ntype = "jsonl"\npath = "/dev/null"\n')
+    config = config.model_copy(
+        update={"postgres": config.postgres.model_copy(update={"schema_name": "My tubes"})}
+    )
+    with psycopg.connect(bare_dsn, autocommit=True, options='-c search_path="My\\ tubes",public') as conn:
+        conn.execute("CREATE TABLE public.log (id int, day int) PARTITION BY LIST (day)")
+        for day in range(5):
+            conn.execute(f"CREATE TABLE public.log_{day} PARTITION OF public.log FOR VALUES IN ({day})")
+        conn.execute("SELECT tube_ensure_exists('t'), tube_table_ensure_attached('t', 'public.log', 0)")
+        for day in range(5):
+            conn.execute(f"DROP TRIGGER log_{day}_t_after_update_trigger ON public.log_{day}")
+        check = one(config, "triggers of 5 parts of log", Level.WARN)
+        assert check.finding == (
+            "tube t has none there for UPDATE by their names (log_0, log_1, log_2, …), "
+            "so such writes are missed"
+        )
+        assert str(check.remedy).endswith(', or as a role with its rights: SELECT "My tubes".tube_sync();')
