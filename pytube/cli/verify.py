@@ -175,7 +175,9 @@ def wait(
 @click.command()
 @tube_argument()
 @key_argument(several=True)
-@click.option("--shard", type=int, help="Shard of the key. [default: the shard of the only root table]")
+@click.option(
+    "--shard", type=int, help="Shard of the key. [default: the shard of the root table that has it]"
+)
 @click.option("--table", metavar="TABLE", help="Root table of the key, instead of its shard.")
 @database_options(configured=True)
 def explain(
@@ -193,9 +195,8 @@ def explain(
     if wants_json():
         print_json(found.as_json())
         return
-    click.echo(
-        f"key {key_shown(str(found.id))} of shard {found.shard}, tube {name}, partition {found.partition}"
-    )
+    of = f"shard {found.shard}" if found.table is None else f"{found.table}, shard {found.shard}"
+    click.echo(f"key {key_shown(str(found.id))} of {of}, tube {name}, partition {found.partition}")
     for sentence in found.sentences:
         click.echo(f"- {printable(sentence)}")
     for side, what in (("source", found.source), ("sink", found.sink)):

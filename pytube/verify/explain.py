@@ -96,19 +96,22 @@ async def explain(
         config: the worker's.
         tube: configured there.
         key: the id, as text; or the values of a key of several columns, as texts.
-        shard: of the key; by default that of the only root table.
+        shard: of the key; by default that of the root table that has it.
         table: the root table of the key, in place of a shard.
 
     Raises:
-        UsageError: no such tube or table; no id of this tube's type; several tables, and none named.
+        UsageError: no such tube or table; no id of this tube's type; several tables have it, or none, and
+            none is named.
         DatabaseUnavailable: Postgres can't be reached.
     """
     async with opened(config, tube, "explain") as (source, sink):
         roots = await source.roots()
         id_ = parsed(roots.keys, key if isinstance(key, str) else _text_of(roots, tube, key, table))
-        where = _shard(roots, tube, id_, shard, table)
+        places = _places(roots, tube, id_, shard, table)
+        where = await _place_of(source, sink, places, id_)
         partition = partition_of(where, await source.partitions())
         found = Explanation(tube, where, id_, partition)
+        found.table = places[where] if len(places) > 1 else None
         # The queue is looked at in one session: opening more takes longer than the queries.
         _, (body, stored) = await asyncio.gather(
             _look_at_queue(source.pool, found), _look_at_both(source, found, sink)
@@ -149,24 +152,49 @@ def _text_of(roots: Roots, tube: str, words: Sequence[str], table: str | None) -
     )
 
 
-def _shard(roots: Roots, tube: str, key: Id, shard: int | None, table: str | None) -> int:
+def _places(roots: Roots, tube: str, key: Id, shard: int | None, table: str | None) -> dict[int, str]:
+    """The shards that the key may have, each with its root table."""
     if shard is not None:
         if table is not None:
             raise UsageError("give a shard or a table, not both")
         if not 0 <= shard < 2**31:
             raise UsageError(f"{shard} is not a valid shard; expected 0 or more")
-        return shard
+        return {shard: ""}
     found = chosen(roots, tube, [] if table is None else [table])
-    if len(found) > 1:
-        names = ", ".join(root.name for root in found)
-        raise UsageError(f"which of the tables of tube {tube!r}? Give --table ({names}), or --shard")
-    root = found[0]
-    if root.key is not None and root.key.values(str(key)) is None:
+    places = {
+        root.shard_of(key): root.name
+        for root in found
+        if root.key is None or root.key.values(str(key)) is not None
+    }
+    if not places:
+        root = found[0]
+        assert root.key is not None
         columns = ", ".join(f"{column.name} ({column.type})" for column in root.key.columns)
         raise UsageError(
             f'{key!r} is not a key of {root.name}; expected the JSON array of {columns}, as `[7, "a"]`'
         )
-    return root.shard_of(key)
+    return places
+
+
+async def _place_of(source: Source, sink: Sink, places: Mapping[int, str], id_: Id) -> int:
+    """The shard of the key: the one whose table has a row, or where none has, the one at the sink."""
+    shards = list(places)
+    if len(shards) == 1:
+        return shards[0]
+    now = await source.now([(shard, id_) for shard in shards])
+    there = [shard for shard in shards if now.bodies.get((shard, id_)) is not None]
+    what = "has a row"
+    if not there and why_no_read(sink) is None:
+        what = "has a row, nor the sink a document of it,"
+        with suppress(PytubeError):
+            stored = await (await open_to_read(sink)).read(source.tube, [(shard, id_) for shard in shards])
+            there = [shard for shard in shards if stored[shard, id_].exists]
+    if len(there) == 1:
+        return there[0]
+    names = ", ".join(places[shard] for shard in there or shards)
+    found = f"{len(there)} root tables" if there else f"no root table of tube {source.tube!r} {what}"
+    have = f" of tube {source.tube!r} have" if there else " for"
+    raise UsageError(f"{found}{have} the key {id_}: give --table ({names}), or --shard")
 
 
 async def _look_at_queue(pool: SessionPool, found: Explanation) -> None:

@@ -135,6 +135,8 @@ class Explanation:
     partition: int
     host: str | None = None
     """The Postgres host, where there are several."""
+    table: str | None = None
+    """The root table, where it was found among several."""
     pods: list[WaitingPod] = field(default_factory=list)
     looked_at: int = 0
     """Pods of the partition."""

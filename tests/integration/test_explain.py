@@ -281,3 +281,20 @@ def test_the_command(tmp_path: Path, dsn: str) -> None:
     run("wait", "--tube", "t", "--timeout", "0", folder=tmp_path, code=1)
     run("wait", "--tube", "none", folder=tmp_path, code=2)
     run("wait", "--tube", "t", "--now", "--seq", "1", folder=tmp_path, code=2)
+
+
+def test_of_several_root_tables_the_one_that_has_the_key_is_explained(conn: Conn, config: Config) -> None:
+    conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.more', 2)")
+    conn.execute("INSERT INTO public.more VALUES (7), (42)")
+    found = ask(config, "7")
+    assert (found.shard, found.table) == (2, "public.more")
+    with pytest.raises(UsageError, match=r"2 root tables of tube 't' have the key 42: give --table \(public"):
+        ask(config)
+    assert ask(config, table="public.more").shard == 2
+    conn.execute("DELETE FROM public.more; DELETE FROM public.goods")
+    with pytest.raises(UsageError, match=r"no root table .* nor the sink .* for the key 42: give --table"):
+        ask(config)
+    write(config, {"id": 42}, (1, 1))
+    found = ask(config)
+    assert (found.shard, found.table) == (1, "public.goods")
