@@ -772,17 +772,17 @@ CREATE FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition i
 
 COMMENT ON FUNCTION tube.tube_leader_wait(tube text, partitions integer, partition integer, leader_id uuid) IS 'Returns how long to wait before the first mark, until no earlier term can write to the sink.';
 
-CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone, lost boolean, sink_down text, sink_down_since timestamp with time zone, source_down text, source_down_since timestamp with time zone)
+CREATE FUNCTION tube.tube_leaders(in_tube text DEFAULT NULL::text) RETURNS TABLE(tube text, partitions integer, partition integer, leader_id uuid, epoch bigint, instance_id uuid, client_id text, election text, hold interval, lease interval, acquired_at timestamp with time zone, renewed_at timestamp with time zone, runs_out timestamp with time zone, lost boolean, sink_down text, sink_down_since timestamp with time zone, source_down text, source_down_since timestamp with time zone, sink_next_at timestamp with time zone, source_next_at timestamp with time zone)
     LANGUAGE sql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS bc3783821a71167e;
+    AS c1fe5729f8d55c99;
 
 COMMENT ON FUNCTION tube.tube_leaders(in_tube text) IS 'Lists the present terms; a partition without a row is free. lost: the term was not renewed before runs_out.';
 
 CREATE FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb DEFAULT NULL::jsonb) RETURNS TABLE(leader_id uuid, renewed boolean, paused text, step bigint)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
-    AS 3fafa529eb222879;
+    AS 9321c91a46834c1f;
 
 COMMENT ON FUNCTION tube.tube_leaders_renew(tube text, leader_ids uuid[], troubles jsonb) IS 'Renews many terms at once, without waiting for locks; terms missing from the answer are over. troubles reports by leader_id what keeps a term from delivering. paused is why a term has to pause, step a step to take.';
 
@@ -2758,6 +2758,7 @@ CREATE TABLE tube.tube_trouble (
     what text NOT NULL,
     reason text NOT NULL,
     since timestamp with time zone NOT NULL,
+    next_at timestamp with time zone,
     CONSTRAINT tube_trouble_what_check CHECK ((what = ANY (ARRAY['sink'::text, 'source'::text, 'slow'::text, 'locked'::text, 'late'::text])))
 )
 WITH (fillfactor='50');

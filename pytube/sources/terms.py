@@ -139,24 +139,32 @@ class Troubles:
 
     def __init__(self) -> None:
         self._since: dict[str, tuple[str, float]] = {}
+        self._next_at: dict[str, float] = {}
+        """When it is tried again, where that is known: moments of `time.monotonic`."""
         self._watched: dict[str, Callable[[], tuple[str, float] | None]] = {}
 
     def reason(self, what: Trouble) -> str | None:
         """Why it is down, as reported; None when it is not."""
         return self._since[what][0] if what in self._since else None
 
-    def note(self, what: Trouble, reason: str, since: float | None = None) -> None:
-        """It is down, or at rest, for this reason.
+    def note(
+        self, what: Trouble, reason: str, since: float | None = None, next_at: float | None = None
+    ) -> None:
+        """It is down, or at rest, for this reason, and tried again at `next_at`.
 
         The latest reason counts: the first one is often gone when an operator looks. When it began
-        stays: now, or `since`, a moment of `time.monotonic`.
+        stays: now, or `since`. These are moments of `time.monotonic`.
         """
+        self._next_at.pop(what, None)
+        if next_at is not None:
+            self._next_at[what] = next_at
         if what in self._since:
             _, since = self._since[what]
         self._since[what] = reason_for_people(reason), time.monotonic() if since is None else since
 
     def end(self, what: Trouble) -> None:
         self._since.pop(what, None)
+        self._next_at.pop(what, None)
 
     def watch(self, what: Hindrance, ask: Callable[[], tuple[str, float] | None]) -> None:
         """Ask with each renewal whether it is so: why, and since which moment of `time.monotonic`."""
@@ -171,6 +179,7 @@ class Troubles:
         }
         return {
             what: {"reason": reason, "seconds": now - since}
+            | ({"left": self._next_at[what] - now} if what in self._next_at else {})
             for what, (reason, since) in (self._since | seen).items()
         }
 

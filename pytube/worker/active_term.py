@@ -149,9 +149,12 @@ class ActiveTerm:
 
     # --- outages --------------------------------------------------------------------------
 
-    def note_down(self, what: Literal["sink", "source"], reason: str) -> None:
-        """The sink takes nothing, or rows can't be read; to be called at each failure."""
-        self.troubles.note(what, reason)
+    def note_down(self, what: Literal["sink", "source"], reason: str, next_at: float | None = None) -> None:
+        """The sink takes nothing, or rows can't be read; to be called at each failure.
+
+        `next_at`: when it is tried again, by `time.monotonic()`.
+        """
+        self.troubles.note(what, reason, next_at=next_at)
         event = SinkDown if what == "sink" else SourceDown
         self.tell_down(what, event(self.term.tube, self.term.partition, reason))
 

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from pytube.worker.queues import Tube
 
 _JITTER = 0.25
+_LONGEST_REFUSED = 4.0
+"""Seconds at most until rows that Postgres refused to read, for want of a right, say, are read again: that
+costs it a statement, and whoever grants the right waits for it."""
 
 
 class CircuitBreaker:
@@ -97,7 +100,7 @@ class CircuitBreaker:
             self._failures += 1
             jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 # spreads load, guards nothing
             self.next_probe = now + min(backoff(self._failures), longest) * jitter
-        self._active_term.note_down(self._what, reason)
+        self._active_term.note_down(self._what, reason, self.next_probe)
 
     def succeed(self) -> float | None:
         """A request succeeded: close the circuit. The length in seconds of the outage that this ends."""
@@ -289,7 +292,8 @@ class Deliverer:
             self._handle_slow_read(outcome, keys_of(groups), str(error), begun)
         except (EnrichFailed, DatabaseUnavailable) as error:
             # After a lost session, too: what a read has not done can be done again, under the same term.
-            breaker.fail(str(error), begun)
+            longest = _LONGEST_REFUSED if isinstance(error, EnrichFailed) else float("inf")
+            breaker.fail(str(error), begun, longest=longest)
             outcome.unsent.append(keys_of(groups))
         else:
             breaker.succeed()

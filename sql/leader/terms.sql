@@ -200,8 +200,8 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns t
 --   tube         NULL for all tubes
 --   leader_ids   of the terms
 --   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": ..., "source": ..., "paused": ...,
---                "slow": ..., "locked": ..., "late": ...}, each of them {"reason": text, "seconds": how long it has been so}
---                or missing; "paused" once it has come to rest for a pause; the last three as of tube_hindered_list. A term that
+--                "slow": ..., "locked": ..., "late": ...}, each of them {"reason": text, "seconds": how long it has been so,
+--                "left": seconds until it is tried again, or missing} or missing; "paused" once it has come to rest for a pause; the last three as of tube_hindered_list. A term that
 --                is renewed and has none of the first three delivers.
 -- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL
 --   when it shall not; step: the oldest step that an operator has asked for and no term has taken (operators/steps.sql).
@@ -232,14 +232,16 @@ BEGIN
         WHERE l.tube = p.tube AND l.partition = p.partition
         RETURNING l.leader_id
     ), troubled AS (
-        INSERT INTO tube_trouble AS t (leader_id, what, reason, since)
+        INSERT INTO tube_trouble AS t (leader_id, what, reason, since, next_at)
         SELECT r.leader_id, w.what, e.value #>> ARRAY[w.what, 'reason'],
-            clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second'
+            clock_timestamp() - (e.value #>> ARRAY[w.what, 'seconds'])::float8 * interval '1 second',
+            clock_timestamp() + (e.value #>> ARRAY[w.what, 'left'])::float8 * interval '1 second'
         FROM jsonb_each(troubles) AS e JOIN renewal AS r ON r.leader_id::text = e.key
         JOIN (VALUES ('late'), ('locked'), ('sink'), ('slow'), ('source')) AS w (what) ON e.value ? w.what
-        ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since
+        ON CONFLICT (leader_id, what) DO UPDATE SET reason = excluded.reason, since = excluded.since, next_at = excluded.next_at
         -- A later begin is another outage, with the same reason. The second is for answers that took their time.
         WHERE t.reason <> excluded.reason OR excluded.since > t.since + interval '1 second'
+            OR coalesce(excluded.next_at > t.next_at + interval '1 second', (excluded.next_at IS NULL) <> (t.next_at IS NULL))
     ), mended AS (
         DELETE FROM tube_trouble AS t USING renewal AS r
         WHERE t.leader_id = r.leader_id AND (troubles -> r.leader_id::text ? t.what) IS NOT TRUE
@@ -408,18 +410,19 @@ COMMENT ON FUNCTION :"schema".tube_leader_rebase IS
 -- Result: one row per partition that has a leader, by tube and partition. `runs_out` is when the term ends its hold on
 --   others unless it is renewed: the lease's end under 'lease', the end of its hold under 'neli'. `lost`: that time is
 --   past, by this server's clock, so no worker delivers. `sink_down` and `source_down` say why the leader can't deliver, as
---   it said with its last renewal; NULL when it can, or the term is lost. A partition without a row is free. No row for an
---   unknown tube.
+--   it said with its last renewal; NULL when it can, or the term is lost. `sink_next_at` and `source_next_at`: when it tries
+--   again; NULL: not known. A partition without a row is free. No row for an unknown tube.
 CREATE OR REPLACE FUNCTION :"schema".tube_leaders(in_tube text = NULL) RETURNS TABLE (
     tube text, partitions integer, partition integer, leader_id uuid, epoch bigint,
     instance_id uuid, client_id text, election text, hold interval, lease interval,
     acquired_at timestamptz, renewed_at timestamptz, runs_out timestamptz, lost boolean,
-    sink_down text, sink_down_since timestamptz, source_down text, source_down_since timestamptz
+    sink_down text, sink_down_since timestamptz, source_down text, source_down_since timestamptz,
+    sink_next_at timestamptz, source_next_at timestamptz
 )
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_temp AS $$
     SELECT l.tube, l.partitions, l.partition, l.leader_id, l.epoch, l.instance_id, l.client_id,
         l.election, l.hold, l.lease, l.acquired_at, l.renewed_at, r.runs_out, r.runs_out <= clock_timestamp(),
-        k.reason, k.since, c.reason, c.since
+        k.reason, k.since, c.reason, c.since, k.next_at, c.next_at
     FROM tube_leader AS l
     CROSS JOIN LATERAL (SELECT l.renewed_at + coalesce(l.lease, l.hold)) AS r (runs_out)
     LEFT JOIN tube_trouble AS k ON k.leader_id = l.leader_id AND k.what = 'sink' AND r.runs_out > clock_timestamp()

@@ -208,6 +208,7 @@ CREATE TABLE :"schema".tube_trouble (
     what      text        CHECK (what IN ('sink', 'source', 'slow', 'locked', 'late')), -- slow: the sink; late: the worker
     reason    text        NOT NULL,
     since     timestamptz NOT NULL,
+    next_at   timestamptz, -- when it is tried again; NULL: not known
     PRIMARY KEY (leader_id, what)
 ) WITH (fillfactor = 50);
 

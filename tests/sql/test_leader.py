@@ -277,6 +277,22 @@ def test_a_renewal_tells_the_latest_reason_and_when_that_outage_began(conn: Conn
         assert troubles(conn) == [(reason, seconds, None, None)]
 
 
+def test_a_renewal_tells_when_the_next_try_is_due(conn: Conn) -> None:
+    make_tube(conn)
+    term = acquire(conn)
+
+    def next_at(**left: float) -> object:
+        renew_with(conn, term, {"sink": {"reason": "refused", "seconds": 90, **left}})
+        return scalar(conn, "SELECT sink_next_at FROM tube_leaders()")
+
+    first = next_at(left=3000)
+    assert first is not None
+    assert next_at(left=2000) == first, "a try that comes nearer is no other one"
+    assert next_at() is None
+    assert next_at(left=8) is not None
+    assert next_at(left=9000) != next_at(left=20000)
+
+
 def test_a_renewal_with_nothing_new_writes_no_trouble(conn: Conn) -> None:
     make_tube(conn)
     term = acquire(conn)

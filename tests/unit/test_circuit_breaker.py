@@ -107,3 +107,14 @@ async def test_an_outage_of_an_earlier_worker_of_the_term_ends_with_the_first_su
     assert after_a_pause.is_closed
     after_a_pause.succeed()
     assert watched.told == [SinkDown, SinkUp]
+
+
+async def test_the_next_try_of_an_outage_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 20.0)
+    watched = Watched()
+    watched.breaker.fail("down")
+    told = watched.term.troubles.as_json()["sink"]
+    assert 10.0 < told["left"] <= 25.0
+    watched.breaker.succeed()
+    watched.term.troubles.note("sink", "another, of which that is not known")
+    assert "left" not in watched.term.troubles.as_json()["sink"]

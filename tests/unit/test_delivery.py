@@ -186,6 +186,21 @@ async def test_a_sink_that_is_sent_to_in_vain_lets_no_more_than_its_sends_throug
 # --- what the source says ---
 
 
+async def test_rows_that_are_refused_are_read_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever grants the missing right waits for it; a database that is away is asked less often."""
+    monkeypatch.setattr(retry_queue, "_FIRST_DELAY", 30.0)
+
+    async def pause(*, lost: bool) -> float:
+        trip = Trip(1)
+        trip.rig.enricher.failing, trip.rig.enricher.lost = "permission denied", lost
+        await trip.run()
+        breaker = trip.rig.deliverer.source_breaker
+        return breaker.next_probe - breaker.failed_at
+
+    assert await pause(lost=False) <= 5.0
+    assert await pause(lost=True) >= 20.0
+
+
 async def test_a_source_that_cannot_be_read_opens_its_circuit_and_nothing_is_sent() -> None:
     trip = Trip(1, 2)
     trip.rig.enricher.failing = "permission denied"
