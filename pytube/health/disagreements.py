@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from pytube.clock import for_people
 from pytube.health.fleet import FleetSample, HostSample, Queue, Worker, place
 
 FRESH: Final = 30.0
@@ -92,20 +91,11 @@ def _shares(queue: Queue, host: HostSample) -> Iterator[_Found]:
 
 def _silent(workers: Collection[Worker]) -> Iterator[_Found]:
     for worker in workers:
-        if worker.hangs:
-            yield f"worker {worker.client_id}", hanging(worker)
+        if (standstill := worker.standstill) is not None:
+            yield f"worker {worker.client_id}", standstill
         elif worker.seen_ago is not None and worker.seen_ago >= FRESH:
             ago = f"{worker.seen_ago:.0f} s ago"
             yield f"worker {worker.client_id}", f"gave its last sign of life {ago}: it was killed, or hangs"
-
-
-def hanging(worker: Worker) -> str:
-    """Of one whose terms were taken over, and whose sessions are there."""
-    ago = "" if worker.seen_ago is None else f" for {for_people(worker.seen_ago)}"
-    return (
-        f"is alive, but has renewed nothing{ago}: other workers have taken over its partitions, and its "
-        f"sessions are still open (application_name: … {worker.instance} …); it hangs, or was stopped"
-    )
 
 
 def _versions(host: HostSample, version: str) -> Iterator[_Found]:

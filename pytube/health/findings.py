@@ -30,6 +30,15 @@ class Kind(enum.StrEnum):
     """No worker leads the partition, so its changes wait. Remedy: start a worker for the tube or outbox; if
     one runs and can't serve it, the finding names the reason; else its log does."""
 
+    WORKER_HANGS = "worker-hangs"
+    """A worker renews nothing, though its sessions are open: it hangs, was stopped, or is cut off. Others
+    take over its partitions. Remedy: find out on its machine why it hangs, or end it with SIGKILL; nothing is
+    lost."""
+
+    TABLES_NOT_FOLLOWED = "tables-not-followed"
+    """Attached tables were changed, and a worker may not, or can't, follow. Remedy: what the reason says:
+    usually, the owner of the table runs `SELECT tube.tube_sync();`. Workers look again every half minute."""
+
     SINK_DOWN = "sink-down"
     """The sink takes nothing; the partition waits, and parks nothing. Remedy: bring the sink up, or correct
     what the reason names; then SIGHUP for a changed file. `pytube sink check` tries the sink."""

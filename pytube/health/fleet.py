@@ -11,6 +11,7 @@ from uuid import UUID
 import psycopg
 
 from pytube.clock import for_people
+from pytube.counts import name_partitions
 from pytube.db.errors import describe
 from pytube.errors import PytubeError
 from pytube.outbox.admin import RestingTopic
@@ -105,6 +106,8 @@ class Partition:
     epoch: int | None = None
     leads_for: float | None = None
     renewed_ago: float | None = None
+    runs_out_in: float | None = None
+    """Seconds until others may take over unless it is renewed; below 0 for a lost one."""
     state: str = "free"
     """`leads`; `failing`: terms end by the same failure, one after the other; `free`: no leader; `lost`:
     the term ran out without being released; `sink down` or `source down`: the leader can't deliver;
@@ -113,9 +116,12 @@ class Partition:
     sink_down: str | None = None
     """Why the sink takes nothing; None while it does, or without a leader."""
     sink_down_for: float | None = None
+    sink_tried_in: float | None = None
+    """Seconds until it is tried again, below 0 when that is under way; None: not known."""
     source_down: str | None = None
     """Why rows can't be read; None while they can, or without a leader."""
     source_down_for: float | None = None
+    source_tried_in: float | None = None
     failing: str | None = None
     """By what failure terms end, one after the other; None: they don't."""
     failing_terms: int | None = None
@@ -130,8 +136,9 @@ class Partition:
     """Seconds until then."""
     sink_emptied_for: float | None = None
     """Since a worker found that the sink of the tube had lost its documents; None: it has them."""
-    is_refilled: bool = False
-    """Whether a backfill that began after that is under way."""
+    refill: Literal["under way", "finished"] | None = None
+    """Of backfills that began after that: one is under way, or those of all root tables have finished, which
+    workers notice within seconds."""
     parked: Count | None = None
     """Keys or records set aside; None when this role may not see them."""
     parked_error: str | None = None
@@ -162,11 +169,20 @@ class Partition:
         return self.leader is not None and self.state != "lost"
 
     @property
+    def is_silent(self) -> bool:
+        """Whether nothing was renewed for most of the time that its term lasts without."""
+        if self.renewed_ago is None or self.runs_out_in is None:
+            return False
+        return self.renewed_ago >= max(SILENT, (self.renewed_ago + self.runs_out_in) / 2)
+
+    @property
     def counted(self) -> str:
         """How many wait, for people."""
         return "?" if self.waiting is None else str(self.waiting)
 
 
+SILENT = 10.0
+"""Seconds without a renewal, which a worker sends every few seconds, terms or none."""
 BEHIND = 10.0
 """Seconds for which something waits until it is looked whether the tube catches up."""
 
@@ -244,10 +260,6 @@ class Queue:
         return sum(found) if found else None
 
 
-SILENT = 10.0
-"""Seconds without a renewal, which a worker sends every few seconds, terms or none."""
-
-
 @dataclass(frozen=True, slots=True)
 class Candidacy:
     """A process that takes part in the lease election of a tube or an outbox."""
@@ -293,7 +305,34 @@ class Worker:
     """Of pytube; None where its session was not found, or does not report it."""
     host: str | None = None
     hangs: bool = False
-    """Its sessions are there, and it has renewed nothing since its last term was taken over."""
+    """Its sessions are there, and it has renewed nothing for long."""
+    runs_out_in: float | None = None
+    """Seconds until others may take over its partitions; below 0: they may. None: it leads nothing."""
+
+    @property
+    def standstill(self) -> str | None:
+        """The finding, if it hangs."""
+        if not self.hangs:
+            return None
+        ago = "" if self.seen_ago is None else f" for {for_people(self.seen_ago)}"
+        parts = f"its partitions ({partitions_of(self.leads)})"
+        if self.runs_out_in is None:
+            then = "other workers have taken over its partitions"
+        elif self.runs_out_in > 0:
+            then = f"in {for_people(self.runs_out_in)}, another worker may take over {parts}"
+        else:
+            then = f"no other worker has taken over {parts}"
+        return (
+            f"is alive, but has renewed nothing{ago}: {then}; its sessions are still open "
+            f"(application_name: … {self.instance} …), so it hangs, was stopped, or is cut off"
+        )
+
+
+def partitions_of(leads: Sequence[tuple[str, int]]) -> str:
+    """Tubes and outboxes with their partitions, for people."""
+    names = dict.fromkeys(name for name, _ in leads)
+    numbers = {name: [number for one, number in leads if one == name] for name in names}
+    return "; ".join(f"{name} {name_partitions(found)}" for name, found in numbers.items())
 
 
 # --- what workers say -----------------------------------------------------------------------------
@@ -304,9 +343,10 @@ class Complaint:
     """Why one worker can't serve a tube or an outbox as it is asked to."""
 
     tube: str
-    use: Literal["election", "delivery", "refused"]
+    use: Literal["election", "delivery", "refused", "unfollowed"]
     """It can't reach a Kafka cluster, and so can't be elected to lead free partitions (`election`), or can't
-    write there (`delivery`); or it serves nothing of it, whatever is up (`refused`)."""
+    write there (`delivery`); or it serves nothing of it, whatever is up (`refused`); or it can't follow a
+    change of its tables (`unfollowed`)."""
     bootstrap_servers: str
     """Of the cluster."""
     client_id: str
@@ -434,7 +474,7 @@ class HostSample:
     @property
     def kafka(self) -> list[Complaint]:
         """Kafka clusters that workers can't reach."""
-        return [one for one in self.complaints if one.use != "refused"]
+        return [one for one in self.complaints if one.use in ("election", "delivery")]
 
     def awaited(self, tube: str) -> list[Back]:
         """Live workers that may be given partitions of a tube or an outbox any moment."""
@@ -491,7 +531,9 @@ class HostSample:
             min([*signs, *(one.seen_ago for one in wanted)], default=None),
             process.version,
             self.host,
-            hangs=silent_for is not None and fenced_ago is not None and silent_for >= max(fenced_ago, SILENT),
+            hangs=(process.instance is not None and bool(led) and all(one.is_silent for one in led))
+            or (silent_for is not None and fenced_ago is not None and silent_for >= max(fenced_ago, SILENT)),
+            runs_out_in=min((one.runs_out_in for one in led if one.runs_out_in is not None), default=None),
         )
 
 

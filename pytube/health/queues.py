@@ -23,7 +23,6 @@ from pytube.db.session import Session
 from pytube.enrich.check import SETTINGS, Report, check_enriching
 from pytube.enrich.statements import WhyNoName
 from pytube.errors import ConfigError, PytubeError
-from pytube.health.disagreements import hanging
 from pytube.health.findings import Check, Look, fail, is_expected, judged, ok, refused, warn
 from pytube.health.fleet import HostSample, LastSample, Partition
 from pytube.health.troubles import oldest, pace, troubles
@@ -390,17 +389,13 @@ def check_delivery(look: Look) -> Iterator[Check]:
     connection, schema, config = look
     found = Reader(schema).read(connection)
     waited = _waited(connection, schema, found.partitions)
-    needed = [one for one in found.complaints if one.use == "refused" or is_expected(config, one.tube)]
+    needed = [one for one in found.complaints if one not in found.kafka or is_expected(config, one.tube)]
     wrong = troubles([replace(found, complaints=needed)], waited)
     for one in wrong:
         check = Check(one.subject, one.level, one.finding, one.remedy, one.kind)
         yield check if one.name is None else judged(check, config, one.name)
     if not wrong:
         yield ok("leaders", _well(found.partitions))
-    for worker in found.workers:
-        if worker.hangs:
-            remedy = "find out on its machine why it hangs, or kill it with SIGKILL: no change is lost"
-            yield warn(f"worker {worker.client_id}", hanging(worker), remedy)
     yield from _check_pace(look, found)
     if any(row.parked is None for row in found.partitions if row.kind == "tube"):
         yield warn("parked", "documents were not looked at", "see above: rights")

@@ -22,6 +22,7 @@ from pytube.health.fleet import (
     HostSample,
     Partition,
     Queue,
+    digits,
     place,
 )
 from pytube.outbox.admin import COME_LATE, RestingTopic, say_failed
@@ -35,7 +36,13 @@ _MANY: Final = 1000
 """From so many pods on the number is an estimate."""
 _UNKNOWN_TOPIC: Final = "Unknown topic"
 """In what librdkafka says of a topic that is missing, whether it or the broker has noticed."""
-_REFILLED: Final = "a backfill is under way that fills it again"
+_REFILLED: Final = {
+    "under way": "a backfill is under way that fills it again",
+    "finished": "a backfill has filled it again, and a worker will notice within seconds",
+}
+_KILL: Final = "find out on its machine why it hangs, or kill it with SIGKILL: no change is lost"
+_ADVICE: Final = ": restore it, or run `pytube backfill start "
+"""Begins what workers advise where the sink has lost its documents."""
 _LOOKS_AGAIN: Final = "do what the reason says; the worker looks again every half minute, and at SIGHUP"
 _HINDRANCES: Final = {
     "slow": (Kind.SINK_SLOW, "sink slow for"),
@@ -67,7 +74,7 @@ class Trouble:
         """A line for people. It ends with the page that says more."""
         more = f"; more: {self.kind.page}"
         if self.name is None:
-            return self.finding + more
+            return f"{place(self.host)}{self.finding}: {self.remedy}{more}"
         numbers = f" {name_partitions(self.partitions)}" if self.partitions else ""
         remedy = f": {self.remedy}" if self.in_line else ""
         return f"{place(self.host)}{self.name}{numbers}: {self.finding}{remedy}{more}"
@@ -148,6 +155,8 @@ def _at(host: str | None, one: Trouble) -> Trouble:
 def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -> Iterator[Trouble]:
     """All but the clusters that can't be reached."""
     locked = {row.key: one for row, one in _locked(host)}
+    alive = {one.instance for one in host.processes}
+    yield from _of_workers(host)
     unled = {row.name for row in host.partitions if row.leader is None}
     for name, group in groupby(host.partitions, lambda one: one.name):
         rows = list(group)
@@ -159,7 +168,9 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
             refused = [one for one in host.complaints if one.use == "refused" and one.tube == (owner or name)]
             yield from _unled(rows, companions, waited, host.awaited(name), refused)
         each = (
-            (row.partition, one) for row in rows for one in _of_partition(row, missed, locked.get(row.key))
+            (row.partition, one)
+            for row in rows
+            for one in _of_partition(row, missed, locked.get(row.key), alive)
         )
         yield from _alike(name, each)
         if "delivery" not in missed:
@@ -178,6 +189,20 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
         )
 
 
+def _of_workers(host: HostSample) -> Iterator[Trouble]:
+    """Workers that hang, and changes of tables that workers can't follow."""
+    for worker in host.workers:
+        if worker.standstill is not None and (worker.runs_out_in or 0.0) >= 0:  # else its partitions are lost
+            subject = f"worker {worker.client_id}"
+            finding = f"{subject} {worker.standstill}"
+            yield Trouble(Kind.WORKER_HANGS, Level.WARN, subject, finding, _KILL)
+    unfollowed = {(one.tube, one.reason): None for one in host.complaints if one.use == "unfollowed"}
+    for tube, reason in unfollowed:
+        finding = f"attached tables were changed, and a worker warns: {reason}"
+        remedy = "do what the reason says; workers look again every half minute"
+        yield Trouble(Kind.TABLES_NOT_FOLLOWED, Level.WARN, f"tables of {tube}", finding, remedy, tube)
+
+
 # --- of single partitions -------------------------------------------------------------------------
 
 
@@ -190,37 +215,56 @@ class _Of(NamedTuple):
     """Ends in the seconds."""
     seconds: float | None = None
     in_line: bool = False
+    tried_in: float | None = None
+    """Seconds until the next try, where the worker has named it."""
 
 
 def _alike(name: str, each: Iterable[tuple[int, _Of]]) -> Iterator[Trouble]:
     """Partitions of one tube or outbox that have the same trouble share it; it is as old as the oldest."""
-    found: dict[_Of, list[tuple[int, float | None]]] = {}
+    found: dict[_Of, list[tuple[int, _Of]]] = {}
     for partition, one in each:
-        found.setdefault(one._replace(seconds=None), []).append((partition, one.seconds))
+        found.setdefault(one._replace(seconds=None, tried_in=None), []).append((partition, one))
     for one, several in found.items():
         partitions = tuple(sorted(partition for partition, _ in several))
-        known = [seconds for _, seconds in several if seconds is not None]
+        known = [each.seconds for _, each in several if each.seconds is not None]
         what = f"{one.what} {for_people(max(known))}" if known else one.what
+        tries = [each.tried_in for _, each in several if each.tried_in is not None]
+        what += _tried_again(min(tries)) if tries else ""
         finding = f"{what}: {one.reason}" if what else one.reason
         subject = f"{name_partitions(partitions)} of {name}"
         yield Trouble(one.kind, one.level, subject, finding, one.remedy, name, partitions, one.in_line)
 
 
-def _of_partition(row: Partition, missed: Collection[str], locked: Hindrance | None) -> Iterator[_Of]:
+def _tried_again(seconds: float) -> str:
+    return ", tried again now" if seconds < 1 else f", tried again in {for_people(seconds)}"
+
+
+def _of_partition(
+    row: Partition, missed: Collection[str], locked: Hindrance | None, alive: Collection[str | None]
+) -> Iterator[_Of]:
     """Not what other lines report: `missed`, the uses for which its workers can't reach Kafka, and `locked`,
     the lock that keeps its rows from being read.
+
+    `alive`: the digits of processes whose sessions are open.
     """
     if row.state == "lost" and "election" not in missed:
         reason = f"its leader {row.leader} no longer renews its term"
+        if row.instance_id is not None and digits(row.instance_id) in alive:
+            reason += ", though its sessions are still open: it hangs, was stopped, or is cut off"
         remedy = f"{_start([row])}; if the lost one hangs, kill it with SIGKILL: no change is lost"
         yield _Of(Kind.LEADER_LOST, Level.FAIL, reason, remedy, "lost for", row.renewed_ago, in_line=True)
     if "delivery" not in missed and row.sink_down is not None:
         remedy = _after_outage("sink", row)
-        yield _Of(Kind.SINK_DOWN, Level.FAIL, row.sink_down, remedy, "sink down for", row.sink_down_for)
+        reason = row.sink_down if row.refill is None else row.sink_down.partition(_ADVICE)[0]
+        yield _Of(
+            *(Kind.SINK_DOWN, Level.FAIL, reason, remedy, "sink down for", row.sink_down_for),
+            tried_in=row.sink_tried_in,
+        )
     if row.source_down is not None and locked is None:
         remedy = _after_outage("source", row)
         yield _Of(
-            Kind.SOURCE_DOWN, Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for
+            *(Kind.SOURCE_DOWN, Level.FAIL, row.source_down, remedy, "source down for", row.source_down_for),
+            tried_in=row.source_tried_in,
         )
     if row.failing is not None:
         remedy = "see the log of the worker; fix the cause, or report it if it is a bug in pytube"
@@ -271,8 +315,9 @@ def _after_outage(what: str, row: Partition) -> str:
     if row.kind == "outbox":
         return "bring Kafka up, or fix the cause that the reason names; nothing has to be restarted"
     if what == "sink" and row.sink_emptied_for is not None:
-        if row.is_refilled:
-            return f"the sink has lost its documents; {_REFILLED}: pytube backfill status {row.name}"
+        if row.refill is not None:
+            said = _REFILLED[row.refill]
+            return f"the sink has lost its documents; {said}: pytube backfill status {row.name}"
         return f"the sink has lost its documents: pytube backfill start {row.name} fills it again"
     if what == "source":
         return (
@@ -341,8 +386,9 @@ def _emptied(row: Partition) -> Iterator[Trouble]:
         f"pytube backfill start {row.name} fills it again (with --supersede if an older backfill is "
         f"running); if it may be complete anyway: pytube verify {row.name}"
     )
-    if row.is_refilled:
-        finding, remedy = f"{finding}; {_REFILLED}", f"wait for it: pytube backfill status {row.name}"
+    if row.refill is not None:
+        finding = f"{finding}; {_REFILLED[row.refill]}"
+        remedy = f"wait for it: pytube backfill status {row.name}"
     subject = f"documents of {row.name}"
     yield Trouble(Kind.SINK_EMPTIED, Level.FAIL, subject, finding, remedy, row.name)
 

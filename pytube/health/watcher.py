@@ -24,6 +24,7 @@ from pytube.db.errors import translated
 from pytube.errors import PytubeError
 from pytube.health.fleet import (
     MOST,
+    SILENT,
     Back,
     Candidacy,
     Complaint,
@@ -106,9 +107,12 @@ _LEADERS: Final = (
         l.client_id AS leader, l.instance_id, l.election, l.epoch,
         extract(epoch FROM clock_timestamp() - l.acquired_at)::float8 AS leads_for,
         extract(epoch FROM clock_timestamp() - l.renewed_at)::float8 AS renewed_ago,
+        extract(epoch FROM l.runs_out - clock_timestamp())::float8 AS runs_out_in,
         {state} AS state,
         l.sink_down, extract(epoch FROM clock_timestamp() - l.sink_down_since)::float8 AS sink_down_for,
+        extract(epoch FROM l.sink_next_at - clock_timestamp())::float8 AS sink_tried_in,
         l.source_down, extract(epoch FROM clock_timestamp() - l.source_down_since)::float8 AS source_down_for,
+        extract(epoch FROM l.source_next_at - clock_timestamp())::float8 AS source_tried_in,
         p.reason AS paused, p.kind AS paused_kind, p.until::text AS paused_until,
         extract(epoch FROM p.until - clock_timestamp())::float8 AS paused_for, {failing}, {took}
     FROM {s}.tube_leaders() AS l
@@ -119,11 +123,21 @@ _LEADERS: Final = (
     .replace("{failing}", FAILING)
     .replace("{took}", TOOK)
 )
+# A worker that looks at the sink after these backfills have finished accepts it (tube_sink_note).
 _EMPTIED: Final = """
-    SELECT k.tube, extract(epoch FROM clock_timestamp() - k.emptied_at)::float8, EXISTS (
-        SELECT FROM {s}.tube_backfill AS b
-        WHERE b.tube = k.tube AND b.created_at > k.emptied_at
-            AND b.state IN ('waiting', 'inserting', 'delivering'))
+    SELECT k.tube, extract(epoch FROM clock_timestamp() - k.emptied_at)::float8, CASE
+        WHEN EXISTS (
+            SELECT FROM {s}.tube_backfill AS b
+            WHERE b.tube = k.tube AND b.created_at > k.emptied_at
+                AND b.state IN ('waiting', 'inserting', 'delivering'))
+            THEN 'under way'
+        WHEN (
+            SELECT bool_and(EXISTS (
+                SELECT FROM {s}.tube_backfill AS b
+                WHERE b.tube = l.tube AND b.tbl = l.tbl AND b.created_at > k.emptied_at
+                    AND b.state = 'finished'))
+            FROM {s}.tube_list() AS l WHERE l.tube = k.tube AND l.root)
+            THEN 'finished' END
     FROM {s}.tube_sink_list() AS k WHERE k.emptied_at IS NOT NULL
 """
 _INSTANCES: Final = """
@@ -317,7 +331,7 @@ class Reader:
         for key, load in loads.items():
             found = load | leaders.get(key, {})
             if load["kind"] == "tube":
-                found["sink_emptied_for"], found["is_refilled"] = emptied.get(key[0], (None, False))
+                found["sink_emptied_for"], found["refill"] = emptied.get(key[0], (None, None))
                 if parked is not None:
                     number, found["parked_error"] = parked.get(key, (0, None))
                     found["parked"] = Count(number)
@@ -349,10 +363,14 @@ class Reader:
         partitions: Sequence[Partition],
         candidacies: Sequence[Candidacy],
     ) -> list[Process]:
-        """The processes, with the names that those have had who lead nothing and want nothing now."""
+        """The processes, with the names that those have had who lead nothing and want nothing, or hang."""
         led = {one.instance_id for one in partitions if one.leader}
         known = {digits(one) for one in led | {one.instance_id for one in candidacies} if one is not None}
-        instances = [one.instance for one in processes if one.instance and one.instance not in known]
+        instances = [
+            one.instance
+            for one in processes
+            if one.instance and (one.instance not in known or (one.silent_for or 0.0) >= SILENT)
+        ]
         if not instances:
             return list(processes)
         what = {"instances": instances, "tubes": sorted({one.name for one in partitions})}

@@ -132,7 +132,8 @@ def _troubles(site: Site, sample: FleetSample, *, is_all: bool = False) -> Html:
     found = lines(sample)
     if (late := site.sampler.why_late()) is not None:
         found.insert(0, f"All this is of {clock_time(sample.at.timestamp())}: {late}")
-    disagree = [str(one) for one in disagreements(sample, pytube.__version__)] if is_all else []
+    others = disagreements(sample, pytube.__version__) if is_all else []
+    disagree = [str(one) for one in others if not any(one.finding in line for line in found)]
     boxes = [
         _box("Troubles", found, "troubles"),
         _box("What disagrees", disagree, "troubles mild"),

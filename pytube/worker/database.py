@@ -41,7 +41,7 @@ from pytube.sources import queries, terms
 from pytube.sources.settled import Settled
 from pytube.sources.wakeup import Heard, PodsArrived, listen
 from pytube.worker.active_term import ActiveTerm
-from pytube.worker.services import first_to_end
+from pytube.worker.services import UNFOLLOWED, Refusals, first_to_end
 
 _POOLED = {"synchronous_commit": "off", "row_security": "off"}
 """A crash may undo marks and purges, which are then repeated. A row that a policy hides would look deleted,
@@ -99,6 +99,8 @@ class Database:
         """The terms led here, by tube and partition: they are renewed, and woken by notifications."""
         self.ddl = asyncio.Event()
         """Set when attached tables were changed."""
+        self.unfollowed = Refusals(UNFOLLOWED)
+        """By tube, changes of tables that this process was the last to look at, and can't follow."""
         self.settled: Settled | None = None
         """None while nothing is known of it."""
         self.seen_seq = 0

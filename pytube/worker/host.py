@@ -199,7 +199,8 @@ class Host:
             silences = self._elections.silences()
             silent = silent_groups(process.clusters, silences, worker.session_timeout)
             self._tell_silent({one["tube"]: one["reason"] for one in silent}, silences.keys())
-            return unreachable(process.clusters) + silent + process.refusals.report()
+            unserved = process.refusals.report() + self.database.unfollowed.report()
+            return unreachable(process.clusters) + silent + unserved
 
         await report_problems(problems, self.database.pool, process.instance_id, worker.client_id)
 

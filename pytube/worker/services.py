@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _log = Logger("pytube.worker")
 REFUSED: Final = "refused"
+UNFOLLOWED: Final = "unfollowed"
 """Kafka clusters that can't be reached have other uses, in the same table of the database."""
 
 
@@ -86,9 +87,10 @@ class Services:
 
 
 class Refusals:
-    """By name, why each is refused. The hosts of the process report it, so that `status` can say it."""
+    """By name, why each is refused, or not followed. Hosts report it, so that `status` can say it."""
 
-    def __init__(self) -> None:
+    def __init__(self, use: str = REFUSED) -> None:
+        self._use = use
         self._found: dict[str, tuple[str, float]] = {}
         """The latest reason, and since when the name is refused."""
 
@@ -113,7 +115,13 @@ class Refusals:
         """The report, as `tube_kafka_report` takes it."""
         now = time.monotonic()
         return [
-            {"tube": name, "use": REFUSED, "bootstrap_servers": "", "reason": reason, "seconds": now - since}
+            {
+                "tube": name,
+                "use": self._use,
+                "bootstrap_servers": "",
+                "reason": reason,
+                "seconds": now - since,
+            }
             for name, (reason, since) in self._found.items()
         ]
 

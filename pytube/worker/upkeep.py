@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from pytube.backfill import queries as backfills
@@ -21,6 +22,7 @@ from pytube.errors import (
 from pytube.logs import is_news
 from pytube.pipeline.retry_queue import BackOff
 from pytube.sources import queries
+from pytube.sources.terms import reason_for_people
 from pytube.worker.database import Database
 from pytube.worker.queues import Tube
 from pytube.worker.services import end
@@ -33,6 +35,8 @@ _TIDY_INTERVAL = 30.0
 """Seconds between attempts to drop tables that a pg_dump, say, read when their backfill ended."""
 _REST = 5.0
 """Seconds for which a backfill that is held up leaves its place to others."""
+_TUBE = re.compile(r"\btube '((?:[^']|'')+)'")
+"""How a warning of `tube_sync` names one."""
 _MOST_AT_ONCE = 4
 """Backfills that one process runs at the same time; each has a dedicated session."""
 
@@ -48,23 +52,37 @@ async def follow_ddl(database: Database, interval: float = SYNC_INTERVAL) -> Non
             async with asyncio.timeout(interval):
                 await database.ddl.wait()
         database.ddl.clear()
-        if not any(partition == 0 for _, partition in database.terms):
+        first_ones = [queue for queue, partition in database.terms if partition == 0]
+        if not first_ones:
+            database.unfollowed.keep(())
             continue
         try:
             session = await database.open_session("upkeep")  # none is kept for so rare a thing
             try:
-                said = "; ".join(await session.warnings(queries.SYNC))
+                found = await session.warnings(queries.SYNC)
                 await session.warnings(queries.FIT_INDEX)  # apart: each holds its locks to its end
             finally:
                 await session.close()
         except (DatabaseUnavailable, SchemaMismatch):
             continue  # logged by what keeps the sessions
         except (StatementFailed, UsageError) as error:
-            said = str(error)
+            found = [str(error)]
+        said = "; ".join(found)
+        database.unfollowed.note(_by_tube(found, otherwise=first_ones[0]))
         if not said:
             told.pop(None, None)
         elif is_news(told, None, said):
             database.log.warning("tables_not_followed", reason=said)
+
+
+def _by_tube(warnings: Iterable[str], otherwise: str) -> dict[str, str]:
+    """The warnings by the tube that each names; `otherwise`: for those that name none."""
+    found: dict[str, list[str]] = {}
+    for said in warnings:
+        named = _TUBE.search(said)
+        tube = otherwise if named is None else named[1].replace("''", "'")
+        found.setdefault(tube, []).append(said)
+    return {tube: reason_for_people("; ".join(several)) for tube, several in found.items()}
 
 
 class BackfillRunner:

@@ -1,12 +1,12 @@
 -- Workers' reports of the Kafka clusters that they need: so all readers of the database learn why no worker is elected, or
--- why records wait, without reaching Kafka. And of tubes and outboxes that they are to serve and can't: these have the use
--- 'refused', and an empty text for bootstrap_servers.
+-- why records wait, without reaching Kafka. And of tubes and outboxes that they are to serve and can't, with the use 'refused',
+-- and of changes of tables that they can't follow, with 'unfollowed': both have an empty text for bootstrap_servers.
 
 -- Call it every few seconds while there is one, and once when there is none any more. A report counts for 30 s. A cluster that is
 -- named no more is back: until a minute later the process may wait for the election.
 -- Arguments:
 --   instance_id, client_id   the process, and a label for people
---   unreachable   an array of {"tube": ..., "use": "election", "delivery" or "refused", "bootstrap_servers": ...,
+--   unreachable   an array of {"tube": ..., "use": "election", "delivery", "refused" or "unfollowed", "bootstrap_servers": ...,
 --                 "reason": ..., "seconds": how long it has been so}
 -- Errors: 22004 an argument is missing, 23502 a value in unreachable; 22023, 22P02 unreachable is something else.
 -- Locks: the rows of the process, until the transaction ends. Reports of others that are older than an hour are removed,
@@ -51,7 +51,7 @@ COMMENT ON FUNCTION :"schema".tube_kafka_report IS
 
 -- Result: a row for each process, tube or outbox, use and cluster, as the process said within the last 30 s. use:
 --   'election', so the process can't be elected to lead free partitions; 'delivery', so records wait; 'refused', so
---   the process does not serve it. reason: the latest. since: when the process first found it so. No row for a tube that is
+--   the process does not serve it; 'unfollowed', so it can't follow a change of its tables. reason: the latest. since: when the process first found it so. No row for a tube that is
 --   gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_kafka_unreachable() RETURNS TABLE (
     tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamptz,

@@ -203,6 +203,7 @@ def test_a_worker_that_hangs_keeps_its_name(conn: Conn, dsn: str, monkeypatch: p
     monkeypatch.setattr(fleet, "SILENT", 0.0)
     conn.execute("SELECT tube_ensure_exists('t')")
     frozen = acquire(conn, "t", 0)
+    conn.execute("UPDATE tube_leader SET hold = '1 hour'")  # it renews seldom, and so is not late
     digits = frozen.replace("-", "")[:12]
 
     watcher = FleetWatcher([Database(SecretStr(dsn))], exact=True)  # else a slow look is kept for long
@@ -222,15 +223,42 @@ def test_a_worker_that_hangs_keeps_its_name(conn: Conn, dsn: str, monkeypatch: p
         renewals.execute("SELECT 1")
         assert told() == []
         assert doctor() == ""
-        conn.execute("UPDATE tube_leader SET renewed_at = renewed_at - interval '1 hour'")
+        conn.execute("UPDATE tube_leader SET renewed_at = renewed_at - interval '45 minutes'")
+        (line,) = told()
+        assert "another worker may take over its partitions (t partition 0)" in line
+        assert "worker me is alive, but has renewed nothing for 45 min: in 1" in run("status", dsn=dsn).output
+        renewals.execute("SELECT 1")
         acquire(conn, "t", 0)
         (line,) = told()
         assert line.startswith("worker me: is alive, but has renewed nothing for ")
         assert digits in line
-        assert "is alive, but has renewed nothing" in doctor()
+        for command in ("doctor", "status"):
+            assert "worker me is alive, but has renewed nothing" in run(command, dsn=dsn).output
         renewals.execute("SELECT 1")
         assert told() == []
         assert doctor() == ""
+
+
+def test_a_backfill_after_a_loss_counts_from_its_begin_until_workers_have_noticed_its_end(
+    conn: Conn, watcher: FleetWatcher
+) -> None:
+    conn.execute(
+        "CREATE TABLE public.a (id bigint PRIMARY KEY); CREATE TABLE public.b (id bigint PRIMARY KEY)"
+    )
+    conn.execute("SELECT tube_ensure_exists('t')")
+    for shard, table in enumerate("ab"):
+        conn.execute("SELECT tube_table_ensure_attached('t', %s::regclass, %s)", (f"public.{table}", shard))
+    conn.execute("INSERT INTO tube_sink (tube, emptied_at) VALUES ('t', clock_timestamp())")
+    assert of(watcher.sample(), "t").refill is None
+    for table in "ab":
+        conn.execute(
+            "INSERT INTO tube_backfill (tube, tbl, table_name, order_col, shard, shards, root, by_worker,"
+            " start_seq, position) VALUES ('t', %s::regclass, 'x', 'id', 0, 1, true, true, 1, 1)",
+            [f"public.{table}"],
+        )
+        assert of(watcher.sample(), "t").refill == "under way"
+        conn.execute("UPDATE tube_backfill SET state = 'finished'")
+        assert of(watcher.sample(), "t").refill == ("finished" if table == "b" else None)
 
 
 async def test_a_worker_tells_its_version(dsn: str, conn: Conn, tmp_path: Path) -> None:

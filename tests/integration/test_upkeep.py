@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import cast
 
 import pytest
@@ -16,6 +17,7 @@ from pytube.worker.active_term import ActiveTerm
 from pytube.worker.database import Database
 from pytube.worker.upkeep import follow_ddl
 from tests.helpers.capture import TUBE, attach, make_tube, open_session, set_up, triggers, unfollow
+from tests.helpers.cli import run
 from tests.helpers.logs import capture_logs
 from tests.helpers.roles import as_role, roles
 from tests.helpers.waiting import LIMIT, wait_until_async
@@ -50,7 +52,8 @@ async def test_a_worker_tells_what_it_may_not_follow(dsn: str) -> None:
         admin.execute("CREATE TABLE shop.log (id int, day int) PARTITION BY LIST (day); RESET ROLE")
         make_tube(conn)
         attach(conn, "shop.log")
-        following = asyncio.create_task(follow_ddl(leader(as_role(dsn, "worker")), interval=0.05))
+        database = leader(as_role(dsn, "worker"))
+        following = asyncio.create_task(follow_ddl(database, interval=0.05))
         try:
             admin.execute(
                 "SET ROLE keeper; CREATE TABLE shop.log_1 PARTITION OF shop.log FOR VALUES IN (1); RESET ROLE"
@@ -66,8 +69,17 @@ async def test_a_worker_tells_what_it_may_not_follow(dsn: str) -> None:
                 in told["reason"]
             )
             assert "SELECT tube.tube_sync()" in told["reason"]
+            await wait_until_async(lambda: database.unfollowed, what="it is to be reported")
+            assert "shop.log_2 belongs to postgres" in database.unfollowed.reasons[TUBE]
+            conn.execute(
+                "SELECT tube_kafka_report(gen_random_uuid(), 'shop-1', %s)",
+                [json.dumps(database.unfollowed.report())],
+            )
+            said = run("status", dsn=dsn).output
+            assert "attached tables were changed, and a worker warns: shop.log_2 belongs" in said
             conn.execute("SELECT tube_sync()")
             assert triggers(conn, "shop.log_2")
+            await wait_until_async(lambda: not database.unfollowed, what="all is followed")
         finally:
             following.cancel()
             with pytest.raises(asyncio.CancelledError):

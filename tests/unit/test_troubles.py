@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Literal
+from uuid import UUID
 
 import pytest
 
@@ -127,14 +128,82 @@ def test_a_sink_that_is_down_since_it_was_emptied_is_to_be_filled_again() -> Non
 
 def test_a_sink_that_is_being_filled_again_asks_for_no_second_backfill() -> None:
     row = replace(TUBE, state="sink down", sink_down="gone", sink_down_for=4.0, sink_emptied_for=5.0)
-    found = troubles([HostSample(None, [replace(row, is_refilled=True)])])
-    assert len(found) == 2
-    for one in found:
-        text = f"{one.finding}: {one.remedy}"
-        assert "a backfill is under way that fills it again" in text
-        assert "pytube backfill status t" in text
-        assert "backfill start" not in text
+    row = replace(row, sink_down="gone, and there was one: restore it, or run `pytube backfill start t`")
+    cases: list[tuple[Literal["under way", "finished"], str]] = [
+        ("under way", "a backfill is under way that fills it again"),
+        ("finished", "a backfill has filled it again"),
+    ]
+    for refill, said in cases:
+        found = troubles([HostSample(None, [replace(row, refill=refill)])])
+        assert len(found) == 2
+        for one in found:
+            text = f"{one.finding}: {one.remedy}"
+            assert said in text
+            assert "pytube backfill status t" in text
+            assert "backfill start" not in text
     assert all("pytube backfill start t" in one.remedy for one in troubles([HostSample(None, [row])]))
+
+
+def test_an_outage_says_when_the_next_try_is_due() -> None:
+    sink = replace(TUBE, state="sink down", sink_down="refused", sink_down_for=26.0, sink_tried_in=12.0)
+    (line,) = said(sink, replace(sink, partition=1, sink_tried_in=9.0))
+    assert line.startswith("t partitions 0, 1: sink down for 26.0 s, tried again in 9.0 s: refused; more: ")
+    source = replace(TUBE, state="source down", source_down="denied", source_down_for=3.0, source_tried_in=-1)
+    assert said(source)[0].startswith("t partition 0: source down for 3.0 s, tried again now: denied; ")
+
+
+ME = UUID("01234567-89ab-4cde-8f01-23456789abcd")
+MINE = Process("0123456789ab", "1")
+LED = replace(TUBE, leader="shop-1", instance_id=ME)
+
+
+def test_a_worker_that_hangs_is_named_before_its_partitions_are_taken_over() -> None:
+    silent = [replace(LED, partition=number, renewed_ago=12.0, runs_out_in=3.0) for number in (0, 1)]
+    (found,) = troubles([HostSample(None, silent, processes=[MINE])])
+    assert (found.level, found.subject) == (Level.WARN, "worker shop-1")
+    assert str(found).startswith(
+        "worker shop-1 is alive, but has renewed nothing for 12.0 s: in 3.0 s, another worker may take over "
+        "its partitions (t partitions 0, 1); its sessions are still open (application_name: … 0123456789ab …)"
+    )
+    assert ": find out on its machine why it hangs, or kill it with SIGKILL: no change is lost" in str(found)
+    assert troubles([HostSample(None, silent)]) == [], "no session: it was killed, and its terms run out"
+    slow = replace(LED, renewed_ago=12.0, runs_out_in=48.0)
+    assert troubles([HostSample(None, [slow], processes=[MINE])]) == [], "it renews every 12 s"
+
+
+def test_a_worker_that_hangs_and_whose_partitions_are_lost_is_told_of_once() -> None:
+    lost = replace(LED, state="lost", renewed_ago=20.0, runs_out_in=-5.0)
+    (found,) = troubles([HostSample(None, [lost], processes=[MINE])])
+    assert "its leader shop-1 no longer renews its term, though its sessions are still open" in str(found)
+    (found,) = troubles([HostSample(None, [lost])])
+    assert "sessions" not in str(found)
+
+
+def test_a_worker_that_hangs_is_named_after_its_partitions_were_taken_over() -> None:
+    former = Process("0123456789ab", "1", silent_for=20.0, client_id="shop-1", fenced_ago=4.0)
+    (found,) = troubles([HostSample(None, [TUBE], processes=[former])])
+    assert "worker shop-1 is alive, but has renewed nothing for 20.0 s: other workers have taken" in str(
+        found
+    )
+    assert troubles([HostSample(None, [TUBE], processes=[replace(former, silent_for=1.0)])]) == []
+
+
+def test_a_change_of_tables_that_workers_can_not_follow_is_told_of_once() -> None:
+    reason = "shop.log belongs to ann, who has to agree (Run as ann: SELECT tube.tube_sync();)"
+    both = [replace(refusal("t", worker, reason), use="unfollowed") for worker in ("shop-1", "shop-2")]
+    (found,) = troubles([HostSample(None, [TUBE], complaints=both)])
+    assert (found.level, found.subject) == (Level.WARN, "tables of t")
+    assert str(found).startswith(
+        f"t: attached tables were changed, and a worker warns: {reason}: do what the"
+    )
+
+
+def test_an_unreachable_kafka_is_told_with_its_remedy() -> None:
+    down = replace(refusal("t", "shop-1", "refused"), use="delivery", bootstrap_servers="k:9092")
+    (found,) = troubles([HostSample(None, [TUBE], complaints=[down])])
+    assert "nothing is delivered there for: t: bring it up, or find out from the workers' machines" in str(
+        found
+    )
 
 
 def resting(reason: str, name: str = "news") -> Partition:

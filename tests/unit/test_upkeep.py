@@ -18,6 +18,7 @@ from pytube.sources import queries
 from pytube.worker import upkeep
 from pytube.worker.database import Database
 from pytube.worker.queues import Tube
+from pytube.worker.services import UNFOLLOWED, Refusals
 from pytube.worker.upkeep import BackfillRunner, follow_ddl
 from tests.helpers.logs import capture_logs
 from tests.helpers.waiting import wait_until_async
@@ -46,9 +47,7 @@ class FakeSession:
         self.closed += 1
 
 
-def following(session: FakeSession, interval: float, *led: int) -> tuple[asyncio.Event, asyncio.Task[None]]:
-    """What is set after DDL, and a task that follows it where these partitions are led."""
-
+def _follow(session: FakeSession, interval: float, *led: int) -> tuple[SimpleNamespace, asyncio.Task[None]]:
     async def open_session(purpose: str) -> Session:
         assert purpose == "upkeep"
         assert 0 in led, "it is another's turn"
@@ -56,9 +55,19 @@ def following(session: FakeSession, interval: float, *led: int) -> tuple[asyncio
 
     terms = {("t", partition): None for partition in led}
     database = SimpleNamespace(
-        open_session=open_session, ddl=asyncio.Event(), terms=terms, log=Logger("pytube.worker")
+        open_session=open_session,
+        ddl=asyncio.Event(),
+        terms=terms,
+        unfollowed=Refusals(UNFOLLOWED),
+        log=Logger("pytube.worker"),
     )
-    return database.ddl, asyncio.create_task(follow_ddl(cast("Database", database), interval))
+    return database, asyncio.create_task(follow_ddl(cast("Database", database), interval))
+
+
+def following(session: FakeSession, interval: float, *led: int) -> tuple[asyncio.Event, asyncio.Task[None]]:
+    """What is set after DDL, and a task that follows it where these partitions are led."""
+    database, task = _follow(session, interval, *led)
+    return database.ddl, task
 
 
 async def run(session: FakeSession, calls: int) -> list[str]:
@@ -91,6 +100,24 @@ async def test_warnings_are_told_once_until_they_change() -> None:
     session = FakeSession([["a"], ["a"], ["a", "b"], [], ["a"]])
     told = await run(session, 6)
     assert told == ["a", "a; b", "a"]
+
+
+async def test_what_is_not_followed_is_reported_by_tube_until_it_is() -> None:
+    told = ["a is not followed by tube 'it''s': x", "b, of tube 'other'", "c of tube 'other'", "anything"]
+    session = FakeSession([told] * 100_000)
+    database, task = _follow(session, 0.001, 0)
+    await wait_until_async(lambda: database.unfollowed, what="it is to be reported")
+    found = {"it's": told[0], "other": "; ".join(told[1:3]), "t": told[3]}
+    assert database.unfollowed.reasons == found
+    assert {one["use"] for one in database.unfollowed.report()} == {"unfollowed"}
+    session.answers.clear()
+    await wait_until_async(lambda: not database.unfollowed, what="all is followed")
+    database.unfollowed.note({"t": "earlier"})
+    database.terms.clear()
+    await wait_until_async(lambda: not database.unfollowed, what="others look now")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_it_calls_at_once_when_told_of_ddl() -> None:

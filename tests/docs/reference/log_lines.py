@@ -245,7 +245,8 @@ LINES: Final[Mapping[str, Line]] = {
     "tables_not_followed": Line(
         "warning",
         "reason",
-        "Attached tables changed, and the worker can't follow, or a related table became the root table",
+        "Attached tables changed, and the worker can't follow, or a related table became the root table. "
+        "`status` and `doctor` show it, too",
         "follow the reason",
     ),
     "term_failed": Line(
