@@ -193,7 +193,7 @@ def _of_workers(host: HostSample) -> Iterator[Trouble]:
     """Workers that hang, and changes of tables that workers can't follow."""
     for worker in host.workers:
         if worker.standstill is not None and (worker.runs_out_in or 0.0) >= 0:  # else its partitions are lost
-            subject = f"worker {worker.client_id}"
+            subject = f"worker {worker.client_id or worker.instance}"
             finding = f"{subject} {worker.standstill}"
             yield Trouble(Kind.WORKER_HANGS, Level.WARN, subject, finding, _KILL)
     unfollowed = {(one.tube, one.reason): None for one in host.complaints if one.use == "unfollowed"}
