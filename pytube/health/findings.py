@@ -30,6 +30,11 @@ class Kind(enum.StrEnum):
     """No worker leads the partition, so its changes wait. Remedy: start a worker for the tube or outbox; if
     one runs and can't serve it, the finding names the reason; else its log does."""
 
+    CONFIG_REFUSED = "config-refused"
+    """A worker does not serve the tube or outbox as its changed file says: something in the file is wrong, or
+    could not be checked on a host that was down. It continues as before. Remedy: follow the reason; the
+    worker looks again every half minute."""
+
     SINK_DOWN = "sink-down"
     """The sink takes nothing; the partition waits, and parks nothing. Remedy: bring the sink up, or correct
     what the reason names; then SIGHUP for a changed file. `pytube sink check` tries the sink."""
