@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from shlex import quote
+from typing import TypeVar
 
 from pytube.collision import DISTRIBUTION, refuse_collision
 from pytube.model import Token
@@ -41,6 +42,14 @@ def on_host(text: str, host: str | None) -> str:
     None: only one host is configured.
     """
     return text if host is None else _OF_ONE_HOST.sub(lambda _: f"pytube --host {quote(host)} ", text)
+
+
+_Error = TypeVar("_Error", bound="PytubeError")
+
+
+def of_host(error: _Error, host: str) -> _Error:
+    """The error with the name of its host, one of several, also in the commands that it names."""
+    return type(error)(f"host {host}: {on_host(str(error), host)}")
 
 
 SQLSTATES: dict[str, type[PytubeError]] = {}

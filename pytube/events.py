@@ -70,6 +70,17 @@ class ConfigRefused(Event, level=WARNING):
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigWaits(Event, level=WARNING):
+    """One of several hosts is down, so these tubes and outboxes continue as before there, or wait, until the
+    worker has checked the changed file there.
+
+    Remedy: bring the host up. The worker looks again every half minute, with `--watch` every few seconds.
+    """
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentRefused(Event, level=ERROR):
     """A declared document does not fit the tables, or differs from the applied one. The tube continues with
     the old document; without one, its changes wait.

@@ -24,7 +24,7 @@ from pytube.config import Config
 from pytube.counts import harmless
 from pytube.db.connect import database_of
 from pytube.db.database import DEFAULT_SCHEMA, Database
-from pytube.errors import ConfigError, PytubeError, UsageError
+from pytube.errors import ConfigError, PytubeError, UsageError, of_host
 
 _Command = Callable[..., Any]
 _Decorator = Callable[[_Command], _Command]
@@ -137,7 +137,7 @@ def naming_host(host: str | None, before: str = "", behind: str = "") -> Iterato
     except PytubeError as error:
         if host is None:
             raise
-        raise type(error)(f"{before}host {host}: {error}{behind}") from error
+        raise type(error)(f"{before}{of_host(error, host)}{behind}") from error
 
 
 def current_settings() -> Settings:
@@ -158,9 +158,19 @@ def config_of(database: Database, tube: str) -> Config:
     return resolve(config, [tube])
 
 
-def unresolved_of(database: Database) -> Config:
-    """The configuration, with the named database in place of the configured one."""
+def unresolved_of(*databases: Database) -> Config:
+    """The configuration, with the named databases, which are all or one, in place of the configured ones."""
     config = current_settings().config()
+    if len(databases) > 1:
+        hosts = config.postgres.hosts
+        named = {
+            one.host: hosts[one.host].model_copy(update={"schema_name": one.schema})
+            for one in databases
+            if one.host is not None
+        }
+        postgres = config.postgres.model_copy(update={"hosts": named})
+        return config.model_copy(update={"postgres": postgres})
+    (database,) = databases
     host = database.host or _host_at(config, database.dsn.get_secret_value())
     if host is not None:
         config = config.of_host(host)
@@ -169,10 +179,11 @@ def unresolved_of(database: Database) -> Config:
     return config.model_copy(update={"postgres": postgres})
 
 
-def declared_of(database: Database) -> Config:
+def declared_of(*databases: Database) -> Config:
     """As `unresolved_of`, for declared documents and tables: a host gives them their shards."""
-    config, hosts = unresolved_of(database), current_settings().config().postgres.hosts
-    if hosts and config.first_shard is None:
+    config, hosts = unresolved_of(*databases), current_settings().config().postgres.hosts
+    declares = config.documents or any(tube.tables for tube in config.tubes.values())
+    if declares and hosts and len(databases) == 1 and config.first_shard is None:
         names = ", ".join(hosts)
         raise UsageError(f"which host? --dsn names none of the configured ones; give --host, one of {names}")
     return config

@@ -37,10 +37,10 @@ from pytube.db.database import Database
 from pytube.declarations.apply import Applied, Declarations
 from pytube.declarations.model import Action, DeclaredTube, Kind, Plan, State, Step
 from pytube.declarations.script import script
-from pytube.declarations.survey import compiled, refuse_unlike, survey
+from pytube.declarations.survey import compiled, of_hosts, survey
 from pytube.declarations.tubes import shards_of
 from pytube.documents.model import Document, Link
-from pytube.errors import ConfigError, PytubeError, UsageError
+from pytube.errors import ConfigError, PytubeError, UsageError, on_host
 from pytube.health.fleet import place
 from pytube.keys import part_parameter
 from pytube.verify.explain import parsed
@@ -62,7 +62,7 @@ def plan(databases: Sequence[Database], names: tuple[str, ...]) -> None:
                 plans[database.host] = survey(declared_of(database), connection, database.schema, names)
         except PytubeError as error:
             down.append(error)
-    found = refuse_unlike(plans)
+    found = of_hosts(plans)
     if not found:
         raise down[0]
     if wants_json():
@@ -78,7 +78,9 @@ def plan(databases: Sequence[Database], names: tuple[str, ...]) -> None:
             }
         )
     else:
-        click.echo("\n\n".join("\n".join([*_heading(host), *shown(plans)]) for host, plans in found.items()))
+        text = "\n\n".join("\n".join([*_heading(host), *shown(plans)]) for host, plans in found.items())
+        # `pytube apply` without a host does the steps of all.
+        click.echo(on_host(text, databases[0].host) if len(databases) == 1 else text)
     if down:
         raise down[0]
     if refused := [one for plans in found.values() for one in plans if one.problem is not None]:
@@ -199,7 +201,7 @@ def _hosts(
         with naming_host(one.host, "nothing was changed: ", more):
             connections[one.host] = connection = stack.enter_context(one.connect())
             plans[one.host] = survey(declared_of(one), connection, one.schema, names)
-    found = refuse_unlike(plans)
+    found = of_hosts(plans)
     if refused := [f"{place(host)}{one.problem}" for host in found for one in found[host] if one.problem]:
         raise ConfigError(f"nothing was changed: {'; '.join(refused)}")
     return [
@@ -246,6 +248,7 @@ class _Applying:
 
     def done(self, one: Plan, text: str, backfills: Sequence[int]) -> None:
         """Print the result for one section of the file."""
+        text = on_host(text, self._host)
         self._results.append(
             {
                 **_named(self._host),

@@ -10,7 +10,16 @@ import click
 import orjson
 from click.core import ParameterSource
 
-from pytube.cli.context import confirm, database_options, flag, json_option, refuse_json, yes_option
+from pytube.cli.context import (
+    confirm,
+    database_options,
+    databases_of,
+    declared_of,
+    flag,
+    json_option,
+    refuse_json,
+    yes_option,
+)
 from pytube.cli.output import print_json, print_text, progress_meter, tell, wants_json
 from pytube.cli.program import NOT_WELL, Settings
 from pytube.config import Config, PostgresConfig, masked
@@ -171,17 +180,13 @@ def _examined(settings: Settings, databases: Sequence[Database]) -> tuple[Config
     if not settings.has_file:
         postgres = PostgresConfig(dsn=database.dsn, schema_name=database.schema)
         return Config(postgres=postgres), "--dsn" if "dsn" in by_option else "PYTUBE_DSN"
-    config = settings.config()
-    if context.params["host"] is not None:
-        config = config.of_host(context.params["host"])
-    if not by_option:
-        return config, str(settings.path)
-    postgres = config.postgres.model_copy(
-        update=({"dsn": database.dsn, "hosts": {}} if "dsn" in by_option else {})
-        | ({"schema_name": database.schema} if "schema" in by_option else {})
-    )
+    if "dsn" not in by_option:  # PYTUBE_DSN is not what a worker would use
+        schema = database.schema if "schema" in by_option else None
+        databases = databases_of(settings, None, schema, context.params["host"])
     options = " and ".join(f"--{name}" for name in sorted(by_option))
-    return config.model_copy(update={"postgres": postgres}), f"{options}, not what a worker would use"
+    return declared_of(*databases), f"{options}, not what a worker would use" if options else str(
+        settings.path
+    )
 
 
 def _print(check: Check) -> None:

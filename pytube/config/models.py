@@ -6,7 +6,6 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -307,14 +306,6 @@ def _section(kind: str, sections: Mapping[str, _Section], name: str) -> _Section
     )
 
 
-@dataclass(frozen=True)
-class _OfHosts:
-    """What a configuration has besides the file, where that names several hosts."""
-
-    first_shard: int | None = None
-    compiled: Mapping[str, Mapping[str, TubeConfig]] = field(default_factory=dict)
-
-
 class Config(Section):
     """The whole file."""
 
@@ -326,28 +317,20 @@ class Config(Section):
     documents: dict[str, DocumentSection] = Field(default_factory=dict, alias="document")
     """Each says what the tube of its name sends."""
 
-    _of_hosts: _OfHosts = PrivateAttr(default_factory=_OfHosts)
+    _first_shard: int | None = PrivateAttr(default=None)
+    _hosts: Mapping[str, Self] = PrivateAttr(default_factory=dict)
+    """Of several hosts, the configuration of each, where the file is not all of it."""
 
     @property
     def first_shard(self) -> int | None:
         """Of one of several hosts: where the shards of its declared tables begin. None: there is one host."""
-        return self._of_hosts.first_shard
+        return self._first_shard
 
-    @property
-    def compiled(self) -> Mapping[str, Mapping[str, TubeConfig]]:
-        """Of several hosts, by name: the tubes that its documents are made of; no file has them."""
-        return self._of_hosts.compiled
-
-    def with_tubes(
-        self, tubes: Mapping[str, TubeConfig], compiled: Mapping[str, Mapping[str, TubeConfig]]
-    ) -> Self:
-        """The configuration with these tubes, and the compiled ones of its hosts."""
+    def with_hosts(self, tubes: Mapping[str, TubeConfig], hosts: Mapping[str, Self]) -> Self:
+        """The configuration with these tubes, and with the configuration of each of its several hosts."""
         documents = {name: section for name, section in self.documents.items() if name in tubes}
-        return self._copied({"tubes": tubes, "documents": documents}, _OfHosts(compiled=compiled))
-
-    def _copied(self, update: Mapping[str, Any], of_hosts: _OfHosts) -> Self:
-        found = self.model_copy(update=update)
-        found._of_hosts = of_hosts  # noqa: SLF001 # of the same class
+        found = self.model_copy(update={"tubes": tubes, "documents": documents})
+        found._hosts = hosts  # noqa: SLF001 # of the same class
         return found
 
     @property
@@ -378,28 +361,18 @@ class Config(Section):
         if name not in hosts:
             known = ", ".join(hosts) or "none"
             raise ConfigError(f"there is no host {name!r} in the configuration (known: {known})")
+        if name in self._hosts:
+            return self._hosts[name]
         own = {key: value for key, value in hosts[name] if value is not None}
         installation = f"{self.worker.installation}@{name}"
-        return self._copied(
-            {
+        found = self.model_copy(
+            update={
                 "postgres": self.postgres.model_copy(update={**own, "hosts": {}}),
                 "worker": self.worker.model_copy(update={"installation": installation}),
-                **self._documents_of(name),
-            },
-            _OfHosts(list(hosts).index(name) * HOST_SHARDS),
+            }
         )
-
-    def _documents_of(self, host: str) -> dict[str, Any]:
-        """The compiled documents of a host, with their tubes; nothing, if none were compiled."""
-        if not self.compiled:
-            return {}
-        anywhere = {*self.documents}.union(*self.compiled.values())
-        tubes = {name: tube for name, tube in self.tubes.items() if name not in anywhere}
-        tubes |= self.compiled.get(host, {})
-        return {
-            "tubes": tubes,
-            "documents": {name: one for name, one in self.documents.items() if name in tubes},
-        }
+        found._first_shard = list(hosts).index(name) * HOST_SHARDS  # noqa: SLF001 # as above
+        return found
 
     def tube(self, name: str) -> TubeConfig:
         """The section of one tube; `ConfigError` that lists the known ones when there is none."""

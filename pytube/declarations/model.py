@@ -5,13 +5,14 @@ the present state.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psycopg
 
 from pytube.config.names import TableName
+from pytube.config.section import HOST_SHARDS
 from pytube.config.tubes import Attached
 from pytube.documents.model import Document, Link, Tube, read_tubes
 from pytube.model import KeyType
@@ -364,6 +365,23 @@ def _drop(kind: Kind, name: str, there: There) -> tuple[Step, str]:
     else:
         text, note = f"drop outbox {name}", f"{note}, once no records are in it"
     return Step(kind, Action.DROP, name, text), note
+
+
+def shards_begin(
+    tables: Sequence[Attached], now: Tube | None, first: int | None, said: Collection[TableName] = ()
+) -> int:
+    """The number to add to the declared shards of a tube on this host; `first`: as `Config.first_shard`.
+
+    A followed table stays where it is, though hosts move in the file: it keeps its first shard; or its place
+    among the hosts, where the file says the shard (`said`).
+    """
+    if first is None:
+        return 0
+    for one in tables:
+        was = None if now is None else now.table(one.table)
+        if was is not None:
+            return was.shard - (was.shard % HOST_SHARDS if one.table in said else one.shard)
+    return first
 
 
 def widens(was: Attached | None, now: Attached) -> bool:

@@ -26,11 +26,12 @@ from pytube.declarations.model import (
     There,
     farewell,
     read_there,
+    shards_begin,
 )
 from pytube.documents.catalogue import Catalogue
 from pytube.documents.compile import compile_document
 from pytube.documents.model import Document, Tube
-from pytube.errors import ConfigError, UsageError
+from pytube.errors import ConfigError, UsageError, on_host
 from pytube.sinks.registry import KeyTemplate
 from pytube.tubes.calls import explained
 
@@ -89,8 +90,11 @@ def survey(
     ]
 
 
-def refuse_unlike(found: Mapping[str | None, Sequence[Plan]]) -> dict[str | None, list[Plan]]:
-    """The plans of several hosts, by name; refused where two of them can't feed one copy."""
+def of_hosts(found: Mapping[str | None, Sequence[Plan]]) -> dict[str | None, list[Plan]]:
+    """The plans of hosts, by name; refused where two of them can't feed one copy.
+
+    Commands that they name are for their hosts.
+    """
     seen: dict[tuple[Kind, str], list[tuple[str | None, Plan]]] = {}
     judged: dict[str | None, list[Plan]] = {}
     for host, plans in found.items():
@@ -101,7 +105,9 @@ def refuse_unlike(found: Mapping[str | None, Sequence[Plan]]) -> dict[str | None
             others.append((host, one))
             if problem is not None:
                 one = Plan(one.kind, one.name, State.REFUSED, problem=f"{one.subject}: {problem}")  # noqa: PLW2901
-            judged[host].append(one)
+            said = None if one.problem is None else on_host(one.problem, host)
+            notes = tuple(on_host(note, host) for note in one.notes)
+            judged[host].append(replace(one, problem=said, notes=notes))
     return judged
 
 
@@ -190,16 +196,17 @@ def _target(
     config: Config, connection: psycopg.Connection, schema: str, there: There, kind: Kind, name: str
 ) -> Target | None:
     """What the file declares; None: nothing any more."""
+    now = there.tubes.get(name)
     if kind is Kind.DOCUMENT:
-        return (
-            _on_host(compiled(config, name, connection), config, there) if name in config.documents else None
-        )
+        if name not in config.documents:
+            return None
+        document = compiled(config, name, connection)
+        root = Attached(document.root.table, document.root.by)
+        return replace(document, shard=shards_begin([root], now, config.first_shard))
     section = _sections(config, kind).get(name)
     match section:
         case TubeConfig() if section.declared:
-            return tubes.declared_tube(
-                name, section, there.tubes.get(name), connection, schema, config.first_shard
-            )
+            return tubes.declared_tube(name, section, now, connection, schema, config.first_shard)
         case OutboxConfig() if section.declared:
             return tubes.declared_outbox(name, section)
     return None
@@ -245,15 +252,6 @@ def compiled(config: Config, name: str, connection: psycopg.Connection) -> Docum
     document = compile_document(name, config.documents[name], Catalogue(connection))
     _refuse_names(config, document)
     return document
-
-
-def _on_host(document: Document, config: Config, there: There) -> Document:
-    """The document with shards of its host. A followed table keeps its own if hosts move in the file."""
-    if config.first_shard is None:
-        return document
-    tube = there.tubes.get(document.name)
-    root = None if tube is None else tube.table(document.root.table)
-    return replace(document, shard=config.first_shard if root is None else root.shard)
 
 
 def _refuse_names(config: Config, document: Document) -> None:

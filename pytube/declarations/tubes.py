@@ -12,7 +12,7 @@ import psycopg
 
 from pytube.config import OutboxConfig, TubeConfig
 from pytube.config.names import table_name
-from pytube.config.section import HOST_SHARDS, key_path
+from pytube.config.section import key_path
 from pytube.config.tubes import Attached, attachments
 from pytube.declarations.model import (
     Action,
@@ -24,6 +24,7 @@ from pytube.declarations.model import (
     Step,
     There,
     planned,
+    shards_begin,
     widens,
 )
 from pytube.documents.catalogue import Catalogue, Column
@@ -57,12 +58,13 @@ def declared_tube(
     catalogue = Catalogue(connection)
     tables: list[Attached] = []
     declared = attachments(section.tables)
-    if first_shard is not None:
-        there = [] if now is None else filter(None, (now.table(one.table) for one in declared))
-        # A followed table keeps its shards if hosts move in the file.
-        first = next((was.shard - was.shard % HOST_SHARDS for was in there), first_shard)
-        declared = tuple(replace(one, shard=first + one.shard) for one in declared)
-    for one in declared:
+    said = {
+        one.table  # or its schema's name has the number of the shard
+        for one, written in zip(declared, section.tables.values(), strict=True)
+        if written.shard is not None or one.shard
+    }
+    begin = shards_begin(declared, now, first_shard, said)
+    for one in (replace(one, shard=begin + one.shard) for one in declared):
         where = key_path(("tube", name, "tables", str(one.table)))
         table = catalogue.table(one.table, where)
         new, was = one, None if now is None else now.table(one.table)

@@ -17,7 +17,7 @@ from pytube.config.section import key_path
 from pytube.db.connect import connect_sync
 from pytube.db.errors import GRANTS, about, describe, how_to_let_read, translated
 from pytube.documents.model import Companion, Document, Tube, companions_of, read_tubes
-from pytube.errors import ConfigError, PytubeError, StatementFailed
+from pytube.errors import ConfigError, PytubeError, StatementFailed, of_host
 from pytube.keys import part_parameter
 
 RELATIONS = "relations"
@@ -103,42 +103,40 @@ def _resolve_on_hosts(
     config: Config, wanted: Collection[str], *, is_to_read: bool
 ) -> tuple[Config, dict[str, PytubeError]]:
     """As `resolve_each`: each host by its own catalogue. A document that one host refuses may have others."""
-    found: dict[str, dict[str, TubeConfig]] = {}
+    found: dict[str, Config] = {}
     refused: dict[str, PytubeError] = {}
     for host in config.postgres.hosts:
-        of_host = config.of_host(host)
+        own = config.of_host(host)
         try:
-            resolved, failed = resolve_each(of_host, wanted, is_to_read=is_to_read)
+            found[host], failed = resolve_each(own, wanted, is_to_read=is_to_read)
         except PytubeError as error:
-            resolved, failed = _without(of_host, wanted), dict.fromkeys(wanted, error)
+            found[host], failed = _without(own, wanted), dict.fromkeys(wanted, error)
         for name, reason in failed.items():
-            refused.setdefault(name, type(reason)(f"host {host}: {reason}"))
-        found[host] = {
-            name: tube
-            for name, tube in resolved.tubes.items()
-            if name in resolved.documents or tube.sink.type == RELATIONS
-        }
+            refused.setdefault(name, of_host(reason, host))
     return of_hosts(config, found), refused
 
 
-def of_hosts(config: Config, compiled: Mapping[str, Mapping[str, TubeConfig]]) -> Config:
-    """The configuration of several hosts with these documents, by host.
+def of_hosts(config: Config, hosts: Mapping[str, Config]) -> Config:
+    """The configuration of several hosts, each of which has its own.
 
     Its `tubes` are all that some host has, with the sink that hosts share. The sink of a companion passes
     each host's pods to the relations of that host.
     """
-    tubes = {name: tube for name, tube in config.tubes.items() if tube.sink.type != RELATIONS}
-    tubes = {name: tube for name, tube in tubes.items() if name not in config.documents}
-    for host, sections in compiled.items():
-        for name, tube in sections.items():
-            if tube.sink.type == RELATIONS:
-                before = tubes[name].sink.options["hosts"] if name in tubes else {}
-                hosts = {**before, host: tube.sink.options}
-                options = {"tube": tube.sink.options["tube"], "hosts": hosts}
-                sink = tube.sink.model_copy(update={"options": options})
-                tube = tube.model_copy(update={"sink": sink})  # noqa: PLW2901
-            tubes[name] = tube
-    return config.with_tubes(tubes, compiled)
+    tubes = {
+        name: tube
+        for name, tube in config.tubes.items()
+        if name not in config.documents and tube.sink.type != RELATIONS
+    }
+    for host, own in hosts.items():
+        for name, tube in own.tubes.items():
+            if tube.sink.type != RELATIONS:
+                tubes.setdefault(name, tube)
+                continue
+            before = tubes[name].sink.options["hosts"] if name in tubes else {}
+            options = {"tube": tube.sink.options["tube"], "hosts": {**before, host: tube.sink.options}}
+            sink = tube.sink.model_copy(update={"options": options})
+            tubes[name] = tube.model_copy(update={"sink": sink})
+    return config.with_hosts(tubes, hosts)
 
 
 def _refuse_unreadable(connection: psycopg.Connection, document: Document) -> None:

@@ -39,6 +39,11 @@ class Kind(enum.StrEnum):
     """Attached tables were changed, and a worker may not, or can't, follow. Remedy: what the reason says:
     usually, the owner of the table runs `SELECT tube.tube_sync();`. Workers look again every half minute."""
 
+    CONFIG_REFUSED = "config-refused"
+    """A worker does not serve the tube or outbox as its changed file says: something in the file is wrong, or
+    could not be checked on a host that was down. It continues as before. Remedy: follow the reason; the
+    worker looks again every half minute."""
+
     SINK_DOWN = "sink-down"
     """The sink takes nothing; the partition waits, and parks nothing. Remedy: bring the sink up, or correct
     what the reason names; then SIGHUP for a changed file. `pytube sink check` tries the sink."""

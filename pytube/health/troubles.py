@@ -163,10 +163,17 @@ def _of_host(host: HostSample, waited: Mapping[tuple[str, int], float] | None) -
         missed = {one.use for one in host.kafka if one.tube == name}
         yield from _of_queue(rows)
         owner = rows[0].companion_of
+        refused = [one for one in host.complaints if one.use == "refused" and one.tube == (owner or name)]
+        leaders = {row.leader for row in rows}
+        kept = [one for one in refused if one.client_id in leaders]
         if "election" not in missed and owner not in unled:  # else the line of its tube says so
             companions = [row for row in host.partitions if row.companion_of == name and name in unled]
-            refused = [one for one in host.complaints if one.use == "refused" and one.tube == (owner or name)]
-            yield from _unled(rows, companions, waited, host.awaited(name), refused)
+            unable = [one for one in refused if one not in kept]
+            yield from _unled(rows, companions, waited, host.awaited(name), unable)
+        if kept and owner is None:
+            finding = _refusals(kept, "does not serve all of it as the file says")
+            subject = f"configuration of {name}"
+            yield Trouble(Kind.CONFIG_REFUSED, Level.WARN, subject, finding, _LOOKS_AGAIN, name)
         each = (
             (row.partition, one)
             for row in rows
@@ -495,16 +502,16 @@ def _unled(
             finding += f"; the backlog there was not checked: {problem}"
         elif some is late or all(row.paused is None for row in some):
             finding += f"; {_waits_there(some)}"
-        finding += "" if back else _refusals(refused)
+        finding += f"; {_refusals(refused)}" if refused and not back else ""
         yield Trouble(Kind.NOT_LED, level, f"leaders of {name}", finding, remedy, name)
 
 
-def _refusals(refused: Sequence[Complaint]) -> str:
+def _refusals(refused: Sequence[Complaint], what: str = "can't serve it") -> str:
     found: dict[str, set[str]] = {}
     for one in refused:
         found.setdefault(one.reason, set()).add(one.client_id)
-    return "".join(
-        f"; {'worker' if len(who) == 1 else 'workers'} {', '.join(sorted(who))} can't serve it: {reason}"
+    return "; ".join(
+        f"{'worker' if len(who) == 1 else 'workers'} {', '.join(sorted(who))} {what}: {reason}"
         for reason, who in found.items()
     )
 

@@ -126,8 +126,9 @@ class Host:
             if tube in config.tubes  # of a document that this host can't have, it is not
         }
         for name in outboxes:
-            cluster = cluster_of(clusters, config, name)
-            queues[name] = Outbox(config, name, database, process.instance_id, cluster)
+            if name in config.outboxes:  # of a host that is down, a new one is not
+                cluster = cluster_of(clusters, config, name)
+                queues[name] = Outbox(config, name, database, process.instance_id, cluster)
         return queues
 
     # --- life -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -85,29 +85,50 @@ class Choice:
         return sinks
 
 
-def keeping(config: Config, old: Config, refused: Collection[str], served: Collection[str]) -> Config:
-    """The configuration, with the old tubes of served documents that were refused, on whatever host."""
-    if config.postgres.hosts:
-        merged: dict[str, dict[str, TubeConfig]] = {}
-        for host in config.postgres.hosts:
-            new, before = config.compiled.get(host, {}), old.of_host(host)
-            lost = [name for name in refused if name in served and name in before.tubes and name not in new]
-            kept = with_companions(before, lost)
-            merged[host] = {
-                **new,
-                **{name: _kept(before.tubes[name], config.tubes.get(name)) for name in kept},
-            }
-        return of_hosts(config, merged)
-    kept = with_companions(old, [name for name in refused if name in served])
-    tubes = {**config.tubes, **{name: old.tubes[name] for name in kept}}
-    return config.model_copy(update={"tubes": tubes}) if kept else config
+def keeping(
+    config: Config,
+    old: Config,
+    refused: Collection[str],
+    served: Collection[str],
+    down: Collection[str] = (),
+) -> Config:
+    """The configuration, with the old tubes of served documents that were refused, on whatever host.
+
+    Hosts that are `down` have nothing new, as it can't be checked there. They have the old tubes, as far as
+    the sinks, which hosts share, take their documents.
+    """
+    lost = [name for name in refused if name in served]
+    hosts = {
+        host: _keeping(config.of_host(host), old.of_host(host), lost, config.tubes, is_down=host in down)
+        for host in config.hosts
+    }
+    named = {host: one for host, one in hosts.items() if host is not None}
+    return of_hosts(config, named) if named else hosts[None]
 
 
-def _kept(tube: TubeConfig, new: TubeConfig | None) -> TubeConfig:
-    """The old tube of a host; its sink is shared with hosts that have the new one."""
-    if new is None or tube.sink.type == RELATIONS:
+def _keeping(
+    new: Config, old: Config, lost: Collection[str], shared: Mapping[str, TubeConfig], *, is_down: bool
+) -> Config:
+    """Of one host, by its configuration of before; hosts share the sinks of the tubes `shared`."""
+    names = [name for name in lost if name in old.tubes and name not in new.tubes]
+    if is_down:
+        names += [name for name in new.tubes if name in old.tubes and _fits(old.tubes[name], new.tubes[name])]
+    kept = {name: _kept(old.tubes[name], shared.get(name)) for name in with_companions(old, names)}
+    if not is_down:
+        return new.model_copy(update={"tubes": {**new.tubes, **kept}})
+    outboxes = {name: outbox for name, outbox in new.outboxes.items() if name in old.outboxes}
+    return new.model_copy(update={"tubes": kept, "outboxes": outboxes})
+
+
+def _kept(tube: TubeConfig, shared: TubeConfig | None) -> TubeConfig:
+    if shared is None or tube.sink.type == RELATIONS:
         return tube
-    return tube.model_copy(update={"sink": new.sink})
+    return tube.model_copy(update={"sink": shared.sink, "backfill_share": shared.backfill_share})
+
+
+def _fits(old: TubeConfig, new: TubeConfig) -> bool:
+    """Whether the sink takes the documents of before: if both have changed, it might refuse and park them."""
+    return old.sink == new.sink or _kept(old, new).as_served() == new.as_served()
 
 
 # --- differences --------------------------------------------------------------------------------
@@ -124,19 +145,38 @@ class Changes:
     added: tuple[str, ...]
     changed: tuple[str, ...]
     removed: tuple[str, ...]
+    waiting: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By host that is down: the names that it takes up when it is back."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
     @classmethod
-    def of(cls, old: Config, new: Config, served: Collection[str], wanted: Collection[str]) -> Changes:
+    def of(
+        cls,
+        old: Config,
+        new: Config,
+        served: Collection[str],
+        wanted: Collection[str],
+        waiting: Mapping[str, Collection[str]] | None = None,
+    ) -> Changes:
         """What to do to serve `wanted` of `new`, where `served` of `old` are served."""
         stay = set(served) & set(wanted)
         return cls(
             added=tuple(sorted(set(wanted) - stay)),
-            changed=tuple(sorted(name for name in stay if _sections(old, name) != _sections(new, name))),
+            changed=tuple(sorted(_differing_names(old, new, stay, new.hosts))),
             removed=tuple(sorted(set(served) - stay)),
+            waiting={host: tuple(sorted(names)) for host, names in (waiting or {}).items() if names},
         )
+
+    @property
+    def why_waiting(self) -> dict[str, str]:
+        """By name, why it waits on some host."""
+        return {
+            name: f"host {host} is down, and takes up the changed file when it is back"
+            for host, names in self.waiting.items()
+            for name in names
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +225,24 @@ class Replacement:
         return any(tube in queues and queues[tube].partitions for queues in self.queues)
 
 
-def _sections(config: Config, name: str) -> tuple[Section, Mapping[str, Section]]:
-    """The section, and what the hosts have of it where that is made for each."""
-    return _section(config, name), {host: of[name] for host, of in config.compiled.items() if name in of}
+def _differing_names(
+    old: Config, new: Config, names: Collection[str], hosts: Collection[str | None]
+) -> set[str]:
+    """The ones among the names that some of the hosts have otherwise in the new configuration."""
+    pairs = [(old.of_host(host), new.of_host(host)) for host in hosts]
+    return {name for name in names if any(_section(was, name) != _section(now, name) for was, now in pairs)}
 
 
-def _section(config: Config, name: str) -> Section:
-    if name in config.outboxes:
-        return config.outboxes[name].as_served()
-    return config.tube(name).as_served()
+def waiting_names(whole: Config, kept: Config, wanted: Collection[str], host: str) -> set[str]:
+    """The wanted names that a host has in the whole configuration, and keeps as before."""
+    own = whole.of_host(host)
+    names = [name for name in wanted if name in own.tubes or name in own.outboxes]
+    return _differing_names(whole, kept, names, [host])
+
+
+def _section(config: Config, name: str) -> Section | None:
+    section = config.outboxes.get(name) or config.tubes.get(name)
+    return None if section is None else section.as_served()
 
 
 def refuse_process_keys(old: Config, new: Config) -> None:
@@ -279,7 +328,8 @@ class Reloader:
                 continue
             before, seen = seen, await in_thread(self._fingerprint)
             is_new = bool(seen) and seen == before and seen != taken
-            is_due = clock() >= due and (bool(self._told) or self._worker.documents_stand())
+            is_held_up = bool(self._told) or self._worker.refuses() or self._worker.documents_stand()
+            is_due = clock() >= due and is_held_up
             if is_new or is_due:
                 tries = 0 if is_new else tries + 1
                 taken = seen
@@ -322,7 +372,7 @@ class Reloader:
                 held_up = dict.fromkeys(self._worker.unserved(*loaded), reason)
                 self._worker.note_refused(held_up | _reasons(loaded[1]))
             return False
-        self._worker.note_refused(_reasons(refused))
+        self._worker.note_refused(changes.why_waiting | _reasons(refused))
         for name in self._told.keys() - refused.keys():
             del self._told[name]
         for name, why in refused.items():

@@ -11,8 +11,15 @@ from pathlib import Path
 import pytube
 from pytube.config import Config
 from pytube.election.lease import Room
-from pytube.errors import ConfigError, DatabaseUnavailable, PooledSession, PytubeError, UsageError
-from pytube.events import ConfigTakenUp, Event, EventCallback, WorkerStarted
+from pytube.errors import (
+    ConfigError,
+    DatabaseUnavailable,
+    PooledSession,
+    PytubeError,
+    UsageError,
+    of_host,
+)
+from pytube.events import ConfigTakenUp, ConfigWaits, Event, EventCallback, WorkerStarted
 from pytube.logs import Logger, UserFaults, is_news, log_event
 from pytube.pipeline.limits import TokenBucket
 from pytube.pipeline.retry_queue import backoff
@@ -22,7 +29,16 @@ from pytube.worker.host import Host
 from pytube.worker.kafka import KafkaCluster, kept_clusters, needed_clusters
 from pytube.worker.listener import HttpResponder, build_listener
 from pytube.worker.metrics import View, build_tracing
-from pytube.worker.reload import Changes, Choice, Load, Reloader, Replacement, keeping, refuse_process_keys
+from pytube.worker.reload import (
+    Changes,
+    Choice,
+    Load,
+    Reloader,
+    Replacement,
+    keeping,
+    refuse_process_keys,
+    waiting_names,
+)
 from pytube.worker.services import Process, run_until_signal
 from pytube.worker.shared_sink import SharedSink
 
@@ -229,7 +245,8 @@ class Worker:
                 unchanged.
 
         Returns:
-            The changes.
+            The changes. Call it again for the `waiting` ones: one of several hosts that is down continues
+            unchanged until then, as nothing can be checked there.
 
         Raises:
             UsageError: the worker does not run.
@@ -238,33 +255,46 @@ class Worker:
         async with self._changing:
             self._refuse_unless_running()
             refuse_process_keys(self._config, config)
-            config = keeping(config, self._config, refused, self._sinks)
+            down = self._down_now()
+            whole, config = config, keeping(config, self._config, refused, self._sinks, down)
             tubes, outboxes = self._choice.names(config, refused)
-            served = [*self._sinks, *self._outboxes]
-            changes = Changes.of(self._config, config, served, [*tubes, *outboxes])
-            if not changes:
-                self._process.refusals.keep(refused)
-                return changes
-            sinks = self._choice.build_sinks(config, tubes, self._sinks)
-            plan = Replacement.plan(
-                config, changes, sinks, outboxes, self._hosts, self._sinks, self._clusters
-            )
-            try:
-                await self._check(plan)
-                self._refuse_unless_running()
-            except BaseException:
-                await asyncio.gather(*(sink.close() for sink in plan.new_sinks), return_exceptions=True)
-                raise
-            self._opening = plan.new_sinks
-            # A bug here leaves queues unserved, so it ends the worker, as the failure of a service does.
-            replacing = self._services.add(self, self._replace(plan), may_end=True)
-            await asyncio.wait([replacing])  # which continues if the caller is cancelled
-            if replacing.cancelled():
-                raise UsageError("the worker was stopped while it took up another configuration")
-            replacing.result()
-            self._process.refusals.keep(refused)
-            self._emit(ConfigTakenUp(changes.added, changes.changed, changes.removed))
+            wanted = [*tubes, *outboxes]
+            waiting = {host: waiting_names(whole, config, wanted, host) for host in down}
+            changes = Changes.of(self._config, config, self._served(), wanted, waiting)
+            if changes:
+                await self._switch(config, changes, tubes, outboxes, down)
+            self._process.refusals.keep({*refused, *changes.why_waiting})
+            for host in self._hosts:
+                names = changes.waiting.get(host.name or "", ())
+                if is_news(self._told, (host, ConfigWaits), ", ".join(names)) and names:
+                    host.emit(ConfigWaits(names))
             return changes
+
+    async def _switch(
+        self,
+        config: Config,
+        changes: Changes,
+        tubes: Sequence[str],
+        outboxes: Sequence[str],
+        down: Collection[str],
+    ) -> None:
+        """Check the changes, and put them in place."""
+        sinks = self._choice.build_sinks(config, tubes, self._sinks)
+        plan = Replacement.plan(config, changes, sinks, outboxes, self._hosts, self._sinks, self._clusters)
+        try:
+            await self._check(plan, down)
+            self._refuse_unless_running()
+        except BaseException:
+            await asyncio.gather(*(sink.close() for sink in plan.new_sinks), return_exceptions=True)
+            raise
+        self._opening = plan.new_sinks
+        # A bug here leaves queues unserved, so it ends the worker, as the failure of a service does.
+        replacing = self._services.add(self, self._replace(plan), may_end=True)
+        await asyncio.wait([replacing])  # which continues if the caller is cancelled
+        if replacing.cancelled():
+            raise UsageError("the worker was stopped while it took up another configuration")
+        replacing.result()
+        self._emit(ConfigTakenUp(changes.added, changes.changed, changes.removed))
 
     def note_refused(self, reasons: Mapping[str, str]) -> None:
         """Report to the database that these tubes and outboxes, and no others, are refused, and why."""
@@ -275,12 +305,23 @@ class Worker:
         return bool(self._process.refusals)
 
     def unserved(self, config: Config, refused: Collection[str]) -> list[str]:
-        """What would be served by a configuration, and is not served now."""
+        """What would be served by a configuration, and is not served now, or not as it says."""
         try:
+            config = keeping(config, self._config, refused, self._sinks)
             tubes, outboxes = self._choice.names(config, refused)
         except ConfigError:
             return []
-        return [name for name in (*tubes, *outboxes) if name not in {*self._sinks, *self._outboxes}]
+        changes = Changes.of(self._config, config, self._served(), [*tubes, *outboxes])
+        return [*changes.added, *changes.changed]
+
+    def _served(self) -> list[str]:
+        return [*self._sinks, *self._outboxes]
+
+    def _down_now(self) -> set[str]:
+        """The served hosts that are down, unless all are."""
+        served = [host for host in self._hosts if host.is_served]
+        down = {host.name for host in served if host.name is not None and host.database.down_for}
+        return down if len(down) < len(served) else set()
 
     def documents_stand(self) -> bool:
         """Whether a declared document, or its relations, can't be read or are not those applied last."""
@@ -290,12 +331,20 @@ class Worker:
         if self._state != "running" or not self._is_complete:
             raise UsageError(f"the worker is {self._state}, and takes up no other configuration")
 
-    async def _check(self, plan: Replacement) -> None:
+    async def _check(self, plan: Replacement, down: Collection[str]) -> None:
         """Whether it can be served; opens new sinks. Hosts that are down are asked when they are back."""
         shards = {host.name: host.shards for host in self._hosts}
         for host, queues in zip(self._hosts, plan.queues, strict=True):
-            if host.is_served and queues:
-                shards[host.name] = {**host.shards, **await host.check_queues(queues)}
+            if host.name in down:
+                for name, queue in queues.items():
+                    queue.partitions = host.queues[name].partitions
+            elif host.is_served and queues:
+                try:
+                    shards[host.name] = {**host.shards, **await host.check_queues(queues)}
+                except PytubeError as error:
+                    if host.name is None:
+                        raise
+                    raise of_host(error, host.name) from error
         for shared in shared_shards(shards):
             raise ConfigError(shared.finding)
         opening = [
@@ -349,7 +398,7 @@ class Worker:
             if isinstance(outcome, DatabaseUnavailable) and not isinstance(outcome, PooledSession):
                 self._down.append(host)
             elif isinstance(outcome, PytubeError) and host.name is not None:
-                raise type(outcome)(f"host {host.name}: {outcome}") from outcome
+                raise of_host(outcome, host.name) from outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
         if len(self._down) == len(self._hosts):

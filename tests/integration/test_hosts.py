@@ -10,15 +10,25 @@ from typing import Any
 
 import psycopg
 import pytest
+from pydantic import SecretStr
 
-from pytube.config import Config, KafkaConfig, load
+from pytube.config import Config, HostConfig, KafkaConfig, load
 from pytube.errors import ConfigError, DatabaseUnavailable, UnknownTube
-from pytube.events import DatabaseDown, DatabaseUp, Event, LeaderRevoked, TrustLapsed, WorkerStarted
+from pytube.events import (
+    ConfigWaits,
+    DatabaseDown,
+    DatabaseUp,
+    Event,
+    LeaderRevoked,
+    TrustLapsed,
+    WorkerStarted,
+)
 from pytube.health.doctor import examine
 from pytube.health.findings import Level
-from pytube.model import OK, Batch, Key, Result
+from pytube.model import OK, Batch, Id, Key, Result
 from pytube.worker import Worker
 from pytube.worker import worker as module
+from pytube.worker.reload import Changes
 from tests.conftest import Servers
 from tests.docs.rule_tests import fed, shapes
 from tests.helpers.cli import run, run_json
@@ -29,11 +39,14 @@ from tests.helpers.waiting import wait_until_async
 
 Conn = psycopg.Connection[tuple[Any, ...]]
 taken: list[tuple[str | None, Key]] = []
+values: list[tuple[str | None, str, Id, Any]] = []
+"""The same, with the tubes and the documents."""
 
 
 def send(batch: Batch) -> Sequence[Result]:
     """Takes everything."""
     taken.extend((batch.host, document.key) for document in batch)
+    values.extend((batch.host, batch.tube, document.id, document.value()) for document in batch)
     return [OK] * len(batch)
 
 
@@ -79,6 +92,7 @@ def two(other_server: TestServer) -> Iterator[str]:
 def config_file(one: str, two: str, tmp_path: Path) -> Path:
     """Both databases, as hosts of these names."""
     taken.clear()
+    values.clear()
     path = tmp_path / "pytube.toml"
     path.write_text(
         f"""
@@ -314,3 +328,119 @@ async def test_a_shard_that_comes_to_a_second_host_is_told(
                 lambda: [line for line in logs if line["event"] == "shard_shared"], what="the log tells"
             )
             assert f"\n{told}, so " in (await ready(worker))[1]
+
+
+# --- another configuration while one of them is down ------------------------------------------------
+
+
+def edited(config_file: Path) -> Config:
+    """The file, by which documents of the tube are other ones, and another tube is served."""
+    more = f"""[tube.items.enrich]
+        mode = "none"
+        [tube.more.sink]
+        type = "callable"
+        target = "{__name__}:send"
+        """
+    config_file.write_text(f"{config_file.read_text()}\n{more}")
+    return load(config_file)
+
+
+async def came(host: str, tube: str, key: int, value: object) -> None:
+    await wait_until_async(
+        lambda: (host, tube, key, value) in values, what=f"{key} of {tube} on {host} comes as {value}"
+    )
+
+
+async def test_a_host_that_is_down_takes_up_a_changed_file_when_it_is_back(
+    config: Config, config_file: Path, one: str, two: str, other_server: TestServer
+) -> None:
+    for tube in ("items", "more"):
+        make_tube(one, 0, tube=tube)
+        make_tube(two, 1, tube=tube)
+    events: list[Event] = []
+    async with running(config, events) as worker:
+        insert(two, 1)
+        await came("two", "items", 1, {"id": 1})
+        await asyncio.to_thread(other_server.postgres.kill)
+        try:
+            await wait_until_async(lambda: of_host(events, "two", DatabaseDown), what="its outage is known")
+            new = edited(config_file)
+            waiting = {"two": ("items", "more")}
+            assert await worker.take_up(new) == Changes(("more",), ("items",), (), waiting)
+            for key in (2, 3):
+                insert(one, key)
+                await came("one", "items", key, None)
+                insert(one, key, tube="more")
+                await came("one", "more", key, {"id": key})
+                assert await worker.take_up(new) == Changes((), (), (), waiting)
+            assert of_host(events, "two", ConfigWaits) == [ConfigWaits(("items", "more"), host="two")]
+        finally:
+            await asyncio.to_thread(other_server.postgres.start)
+        insert(two, 4)
+        await came("two", "items", 4, {"id": 4})
+        await wait_until_async(lambda: of_host(events, "two", DatabaseUp), what="its outage is over")
+        assert await worker.take_up(new) == Changes((), ("items", "more"), ())
+        insert(two, 5)
+        await came("two", "items", 5, None)
+        insert(two, 6, tube="more")
+        await came("two", "more", 6, {"id": 6})
+        insert(one, 7)
+        await came("one", "items", 7, None)
+
+
+async def test_a_host_that_is_back_and_refuses_the_file_continues_as_before(
+    config: Config, config_file: Path, one: str, two: str, other_server: TestServer
+) -> None:
+    make_tube(one, 0)
+    make_tube(two, 1)
+    make_tube(one, 0, tube="more")
+    events: list[Event] = []
+    async with running(config, events) as worker:
+        await asyncio.to_thread(other_server.postgres.kill)
+        try:
+            await wait_until_async(lambda: of_host(events, "two", DatabaseDown), what="its outage is known")
+            new = edited(config_file)
+            await worker.take_up(new)
+        finally:
+            await asyncio.to_thread(other_server.postgres.start)
+        await wait_until_async(lambda: of_host(events, "two", DatabaseUp), what="its outage is over")
+        refusal = "host two: there is no tube 'more'; create it with `pytube --host two tube create`"
+        with pytest.raises(UnknownTube, match=refusal):
+            await worker.take_up(new)
+        assert worker.unserved(new, ()) == ["items", "more"]
+        insert(two, 1)
+        await came("two", "items", 1, {"id": 1})
+        insert(one, 2)
+        await came("one", "items", 2, None)
+        make_tube(two, 1, tube="more")
+        assert await worker.take_up(new) == Changes((), ("items", "more"), ())
+        insert(two, 3)
+        await came("two", "items", 3, None)
+
+
+async def test_a_file_is_refused_while_all_hosts_are_down(
+    config: Config, config_file: Path, two: str, other_server: TestServer
+) -> None:
+    """Nothing could be checked."""
+    with other_server.database(installed=True) as three:
+        hosts = {name: HostConfig(dsn=SecretStr(dsn)) for name, dsn in (("two", two), ("three", three))}
+        postgres = config.postgres.model_copy(update={"hosts": hosts})
+        make_tube(two, 0)
+        make_tube(three, 1)
+        events: list[Event] = []
+        async with running(config.model_copy(update={"postgres": postgres}), events) as worker:
+            insert(two, 1)
+            await came("two", "items", 1, {"id": 1})
+            await asyncio.to_thread(other_server.postgres.kill)
+            try:
+                await wait_until_async(
+                    lambda: of_host(events, "two", DatabaseDown) and of_host(events, "three", DatabaseDown),
+                    what="both outages are known",
+                )
+                new = edited(config_file).model_copy(update={"postgres": postgres})
+                with pytest.raises(DatabaseUnavailable, match=r"host (two|three): Postgres is not available"):
+                    await worker.take_up(new)
+            finally:
+                await asyncio.to_thread(other_server.postgres.start)
+            insert(two, 2)
+            await came("two", "items", 2, {"id": 2})

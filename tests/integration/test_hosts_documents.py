@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.conftest import Servers
 from tests.helpers.cli import run, run_json, start
 from tests.helpers.database import TestServer
 from tests.helpers.declared import SCHEMA
-from tests.helpers.waiting import wait_until_async
+from tests.helpers.waiting import wait_until, wait_until_async
 
 Conn = psycopg.Connection[tuple[Any, ...]]
 held: dict[str, Any] = {}
@@ -233,6 +234,36 @@ def test_a_database_that_is_named_has_the_shards_of_its_host(
         assert "--dsn names none of the configured ones; give --host, one of eu, us" in refused.stderr
 
 
+def test_the_doctor_knows_a_named_database_as_that_of_its_host(folder: Path, us: str) -> None:
+    run("apply", folder=folder)
+    for arguments in (("--dsn", us), ("--host", "us"), ()):
+        checks = {one["subject"]: one for one in run_json("doctor", *arguments, folder=folder)}
+        subject = "document orders" if arguments else "host us: document orders"
+        assert checks[subject]["finding"] == "applied; it follows 3 links", arguments
+    edit(folder, us, "host=127.0.0.1 port=1 dbname=other")
+    refused = run("doctor", "--dsn", us, folder=folder, code=2)
+    assert "--dsn names none of the configured ones; give --host, one of eu, us" in refused.stderr
+
+
+def test_commands_that_a_plan_names_are_for_its_host(folder: Path, us: str) -> None:
+    """Also in the errors of a worker and of apply."""
+    execute(us, "SELECT tube_ensure_exists('orders', 2, 'status IS NOT NULL')")
+    remedy = "and run: pytube --host us tube create orders --predicate ''"
+    assert remedy in run("plan", folder=folder, code=2).stdout
+    assert remedy in run("plan", "--host", "us", folder=folder, code=2).stdout
+    assert remedy in run("apply", folder=folder, code=2).stderr
+    assert remedy in run_json("plan", folder=folder, code=2)["documents"][1]["problem"]
+    execute(us, "SELECT tube_ensure_absent('orders')")
+    assert run("plan", folder=folder).stdout.count("pytube apply does these steps") == 2
+    assert "pytube --host us apply does these steps" in run("plan", "--host", "us", folder=folder).stdout
+    applied = run("apply", folder=folder).stdout
+    for host in ("eu", "us"):
+        assert f"to resend all: pytube --host {host} backfill start orders" in applied
+    edit(folder, '["id", "status"]', '["id", "status", "total"]')
+    _, refused = resolve_each(load(folder / "pytube.toml"))
+    assert "run `pytube --host eu apply`" in str(refused["orders"])
+
+
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
@@ -343,6 +374,31 @@ def test_tables_of_a_tube_have_separate_shards_too(folder: Path, eu: str, us: st
     assert f"--shard {FIRST + 8} --force" in refused.stderr
 
 
+@pytest.mark.parametrize("kind", ["document", "tube"])
+def test_a_table_that_is_attached_by_hand_keeps_its_shards(folder: Path, eu: str, us: str, kind: str) -> None:
+    """Unless the file says them. A table that is new stands where the first one does."""
+    if kind == "tube":
+        tables = (
+            '[tube.orders.tables."shop.orders"]\n[tube.orders.tables."shop.order_items"]\nkey = "order_id"\n'
+        )
+        edit(folder, DOCUMENT, tables)
+    count = 16 if kind == "document" else 1
+    for dsn, first in ((eu, 0), (us, 16)):
+        execute(
+            dsn,
+            "SELECT tube_ensure_exists('orders', 2);"
+            f" SELECT tube_table_ensure_attached('orders', 'shop.orders', {first}, shards => {count})",
+        )
+    run("apply", folder=folder)
+    assert shards(eu) == {"shop.orders": (0, count), "shop.order_items": (0, count)}
+    assert shards(us) == {"shop.orders": (16, count), "shop.order_items": (16, count)}
+    assert run("plan", folder=folder).stdout.count("applied, nothing to do") == 2
+    if kind == "tube":
+        edit(folder, '"shop.orders"]\n', '"shop.orders"]\nshard = 3\n')
+        shown = run("plan", "--host", "us", folder=folder, code=2).stdout
+        assert "pytube --host us tube attach orders shop.orders --shard 3 --force" in shown
+
+
 # --- the worker ---------------------------------------------------------------------------------------
 
 
@@ -411,6 +467,71 @@ def test_the_commands_of_an_operator(folder: Path, eu: str, us: str, real_opense
             assert drifted["host eu: document orders"] == "applied; it follows 3 links"
         finally:
             worker.kill()
+
+
+def test_a_worker_that_watches_the_file_while_a_host_is_down(
+    folder: Path, eu: str, us: str, other_server: TestServer
+) -> None:
+    """What it logs, and what `status` shows, until the host has what the file says."""
+    edit(
+        folder, f'type = "callable"\ntarget = "{__name__}:deliver"', f'type = "jsonl"\npath = "{folder}/sent"'
+    )
+    edit(folder, DOCUMENT, TABLES)
+    run("apply", folder=folder)
+    log: list[str] = []
+    is_down = False
+
+    def logged(*words: str) -> bool:
+        return any(all(word in line for word in words) for line in log)
+
+    def sent(dsn: str, row: int, **fields: object) -> None:
+        """Touch a row, and wait until it comes with these fields."""
+        execute(dsn, f"SELECT shop.orders_touch(ARRAY[{row}::bigint])")
+
+        def has_come() -> bool:
+            path = folder / "sent"
+            lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+            documents = [one["doc"] for one in lines if one["id"] == row]
+            return any(one is not None and one.keys() == {*fields} for one in documents)
+
+        wait_until(has_come, what=lambda: f"{row} with {[*fields]}:\n{''.join(log)}")
+
+    columns = [
+        name
+        for (name,) in execute(
+            eu,
+            "SELECT attname FROM pg_attribute WHERE attnum > 0"
+            " AND attrelid = 'shop.orders'::regclass ORDER BY attnum",
+        )
+    ]
+    with start("--log-format", "json", "worker", "--watch", config=folder / "pytube.toml") as worker:
+        assert worker.stderr is not None
+        reader = threading.Thread(target=log.extend, args=[worker.stderr], daemon=True)
+        reader.start()
+        try:
+            sent(us, 1, **dict.fromkeys(columns))
+            other_server.postgres.kill()
+            is_down = True
+            wait_until(lambda: logged('"database_down"', '"us"'), what="its outage is known")
+            edit(folder, "[tube.orders.sink]", '[tube.orders.enrich]\ncolumns = ["id"]\n[tube.orders.sink]')
+            wait_until(lambda: logged('"config_waits"', '"us"'), what=lambda: "".join(log))
+            sent(eu, 2, id=2)
+            said = "does not serve all of it as the file says: host us is down, and takes up the changed file"
+            wait_until(lambda: said in run("status", folder=folder, code=3).stderr, what="status says so")
+            assert "host us was not read" in run("status", folder=folder, code=3).stderr
+            other_server.postgres.start()
+            is_down = False
+            wait_until(
+                lambda: len([line for line in log if '"config_taken_up"' in line]) == 2, what="us has it"
+            )
+            sent(us, 3, id=3)
+            wait_until(lambda: said not in run("status", folder=folder).stderr, what="that is over")
+        finally:
+            if is_down:
+                other_server.postgres.start()
+            worker.kill()
+            worker.wait()
+            reader.join(timeout=10)
 
 
 async def test_a_host_that_is_down_or_not_applied_stops_its_own_documents_only(

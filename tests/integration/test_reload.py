@@ -667,6 +667,7 @@ class Trial:
         self.stands = False
         self.tried = 0
         self.left_out: list[str] = []
+        self.waiting: dict[str, tuple[str, ...]] = {}
         self.told: dict[str, str] = {}
 
     async def take_up(self, _config: Config, refused: Collection[str]) -> Any:
@@ -675,7 +676,7 @@ class Trial:
         self.left_out = list(refused)
         if self.refused:
             raise ConfigError(self.refused)
-        return Changes((), (), ())
+        return Changes((), (), (), self.waiting)
 
     def note_refused(self, reasons: Mapping[str, str]) -> None:
         """Keep it."""
@@ -738,7 +739,13 @@ async def test_a_watched_file_is_tried_when_it_has_settled_and_again_while_it_is
         assert trial.tried == tried
         trial.stands = True
         await wait_until_async(lambda: trial.tried > tried + 1, what="a document that stands is tried again")
+        trial.waiting = {"us": ("new",)}
+        await wait_until_async(lambda: bool(trial.told), what="something waits for a host")
         trial.stands = False
+        tried = trial.tried
+        await wait_until_async(lambda: trial.tried > tried + 1, what="that is tried again, too")
+        trial.waiting = {}
+        await wait_until_async(lambda: not trial.told, what="it is there")
         refused["orders"] = ConfigError("not yet")
         other_file.write_text("three")
         await wait_until_async(lambda: trial.left_out == ["orders"], what="the rest is taken up")
@@ -781,6 +788,12 @@ async def test_a_file_that_is_not_watched_is_tried_again_while_something_is_refu
         assert trial.told == {"orders": "not yet", "new": "permission denied"}
         trial.refused = ""
         refused.clear()
+        trial.waiting = {"us": ("new",)}
+        why = {"new": "host us is down, and takes up the changed file when it is back"}
+        await wait_until_async(lambda: trial.told == why, what="that it waits for a host is told")
+        tried = trial.tried
+        await wait_until_async(lambda: trial.tried > tried + 1, what="it is tried again, too")
+        trial.waiting = {}
         await wait_until_async(lambda: not trial.told, what="nothing is refused any more")
         tried = trial.tried
         reloader.ask()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from pytube.config import Config, DeclaredEnrich, SinkConfig, TubeConfig, masked
 from pytube.documents import resolve
 from pytube.errors import ConfigError, PytubeError
 from pytube.sources.terms import Shards, shards_of, shared_shards
-from pytube.worker.reload import Changes, keeping
+from pytube.worker.reload import Changes, keeping, waiting_names
 from tests.helpers.cli import run
 
 HOSTS = """
@@ -131,10 +131,22 @@ fields = ["id"]
 """
 
 
-def taken_up(old: Config, new: Config, refused: Collection[str] = ()) -> tuple[Config, Changes]:
+def taken_up(
+    old: Config, new: Config, refused: Collection[str] = (), down: Collection[str] = ()
+) -> tuple[Config, Changes]:
     """As a worker does that serves all."""
-    new = keeping(new, old, refused, old.tubes)
-    return new, Changes.of(old, new, old.tubes, new.tubes)
+    new = keeping(new, old, refused, old.tubes, down)
+    return new, Changes.of(old, new, [*old.tubes, *old.outboxes], [*new.tubes, *new.outboxes])
+
+
+def with_documents(config: Config, found: Mapping[str, Mapping[str, TubeConfig]]) -> Config:
+    """The configuration with these tubes of documents on its hosts."""
+    hosts = {}
+    for host, tubes in found.items():
+        own = config.of_host(host)
+        plain = {name: tube for name, tube in own.tubes.items() if name not in own.documents}
+        hosts[host] = own.model_copy(update={"tubes": {**plain, **tubes}})
+    return resolve.of_hosts(config, hosts)
 
 
 def test_the_same_file_changes_nothing_and_a_document_nothing_else() -> None:
@@ -142,7 +154,7 @@ def test_the_same_file_changes_nothing_and_a_document_nothing_else() -> None:
     same, changes = taken_up(old, parsed())
     assert not changes
     found = {host: {"a": same.tubes["t"]} for host in same.postgres.hosts}
-    compiled = resolve.of_hosts(parsed(HOSTS + DOCUMENTS), found)
+    compiled = with_documents(parsed(HOSTS + DOCUMENTS), found)
     assert taken_up(same, compiled)[1] == Changes(("a",), (), ())
     assert taken_up(compiled, parsed())[1] == Changes((), (), ("a",))
 
@@ -154,7 +166,7 @@ def test_the_sink_of_all_is_that_of_the_file_while_one_host_has_the_document_of_
         query = DeclaredEnrich(mode="query", query=f"SELECT {sink}", digest=sink)
         tube = config.tubes["a"].model_copy(update={"enrich": query})
         found = {host: {"a": tube} if host in hosts else {} for host in config.postgres.hosts}
-        return resolve.of_hosts(config, found)
+        return with_documents(config, found)
 
     old = compiled("stdout", ["eu", "us-1"])
     config, _ = taken_up(old, compiled("jsonl", {"eu", "us-1"} - {down}), ["a"])
@@ -165,6 +177,38 @@ def test_the_sink_of_all_is_that_of_the_file_while_one_host_has_the_document_of_
     assert kinds == {"jsonl"}
     config, _ = taken_up(config, compiled("jsonl", []), ["a"])
     assert config.tubes["a"].sink.type == "jsonl"
+
+
+def test_a_host_that_is_down_keeps_what_it_has() -> None:
+    old = parsed()
+    tube = '[tube.t]\nattempts = 9\n[tube.t.sink]\ntype = "jsonl"\n'
+    new = parsed(
+        HOSTS.partition("[tube.t.sink]")[0] + tube + '[tube.new.sink]\ntype = "jsonl"\n[outbox.box]\n'
+    )
+    config, changes = taken_up(old, new, down=["us-1"])
+    assert changes == Changes(("box", "new"), ("t",), ())
+    us, eu = config.of_host("us-1"), config.of_host("eu")
+    assert (list(us.tubes), list(us.outboxes), us.tubes["t"].attempts) == (["t"], [], 5)
+    assert eu.tubes == config.tubes == new.tubes
+    assert waiting_names(new, config, ["t", "new", "box"], "us-1") == {"t", "new", "box"}
+    assert waiting_names(new, config, ["t", "new", "box"], "eu") == set()
+    assert taken_up(config, new, down=["us-1"])[1] == Changes((), (), ())
+    config, changes = taken_up(config, new)
+    assert changes == Changes((), ("box", "new", "t"), ())
+    assert config.of_host("us-1").tubes == new.tubes
+    assert taken_up(config, old, down=["us-1"])[1] == Changes((), ("t",), ("box", "new"))
+
+
+@pytest.mark.parametrize(("more", "has"), [("", True), ("[tube.t]\nattempts = 9\n", False)])
+def test_a_host_that_is_down_sends_no_documents_of_before_to_another_sink(more: str, has: bool) -> None:
+    """It takes up a sink at once, as there is nothing to check, but none that comes with other documents."""
+    new = parsed(HOSTS.replace('[tube.t.sink]\ntype = "jsonl"', f'{more}[tube.t.sink]\ntype = "stdout"'))
+    config, changes = taken_up(parsed(), new, down=["us-1"])
+    assert changes == Changes((), ("t",), ())
+    us = config.of_host("us-1").tubes
+    assert us == (new.tubes if has else {})
+    assert waiting_names(new, config, ["t"], "us-1") == (set() if has else {"t"})
+    assert taken_up(config, new)[1] == Changes((), () if has else ("t",), ())
 
 
 def test_documents_that_were_resolved_keep_their_companions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from pytube.health.findings import Level
+from pytube.health.findings import Kind, Level
 from pytube.health.fleet import Back, Complaint, Count, Hindrance, HostSample, Partition, Process, Queue
 from pytube.health.troubles import pace, troubles
 from pytube.health.watcher import FleetWatcher
@@ -306,6 +306,10 @@ def test_a_worker_that_runs_and_refuses_a_tube_is_told_with_its_reason() -> None
     assert f"; workers shop-1, shop-2 can't serve it: {reason}: do what the reason says" in str(found)
     assert "start a worker" not in str(found)
     assert not troubles([HostSample(None, [TUBE], complaints=refused)]), "another worker leads it"
+    (found,) = troubles([HostSample(None, [replace(TUBE, leader="shop-2")], complaints=refused)])
+    assert (found.kind, found.level) == (Kind.CONFIG_REFUSED, Level.WARN)
+    said = f"t: worker shop-2 does not serve all of it as the file says: {reason}: do what the reason"
+    assert str(found).startswith(said)
     only = HostSample(None, [free, replace(free, name="u")], complaints=refused).only(
         lambda one: one.name == "u"
     )
