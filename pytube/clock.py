@@ -35,7 +35,7 @@ def on_monotonic(moment: float) -> float:
 
 def for_people(seconds: float) -> str:
     """A length of time in the unit that suits it."""
-    if seconds < 1:
+    if seconds < 0.9995:  # from there on it is rounded to a second
         return f"{max(0.0, seconds) * 1000:.0f} ms"
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * size:

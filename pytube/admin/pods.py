@@ -151,26 +151,20 @@ _MOST = 10
 """Keys of a pod whose documents are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """Pods, and what their keys are about."""
+def show(
+    connection: psycopg.Connection, config: Config, chosen: Pods
+) -> tuple[Sequence[WaitingPod], Sequence[Explanation]]:
+    """Show pods, and the documents of the key, or of the first pod's first keys. Not within an event loop.
 
-    pods: Sequence[WaitingPod]
-    documents: Sequence[Explanation]
-    """Of the key, or of the pod's first ones: the document on both sides, and the differences."""
-
-
-def show(connection: psycopg.Connection, config: Config, chosen: Pods) -> Shown:
-    """Show pods and their documents, read as the worker's configuration says. Not within an event loop.
-
-    `chosen` are the pods of a key, or a single one by its seq. Raises `PodGone` if no such pod waits.
+    `chosen` are the pods of a key, or a single one by its seq. Documents are read as the worker's
+    configuration says. Raises `PodGone` if no such pod waits.
     """
     rows = list_pods(connection, chosen, config.postgres.schema_name)
     if not rows:
         raise PodGone(f"tube {chosen.tube!r} has no such pods; `pytube pods list` lists the queued pods")
     first = rows[0]
     keys = [chosen.key] if chosen.key is not None else list(first.keys[:_MOST])
-    return Shown(rows, [document(config, chosen.tube, first.shard, key) for key in keys])
+    return rows, [document(config, chosen.tube, first.shard, key) for key in keys]
 
 
 def document(config: Config, tube: str, shard: int, key: str) -> Explanation:

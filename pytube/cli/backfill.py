@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -364,30 +363,31 @@ def await_backfills(database: Database, tubes: Collection[str], again: str, *, t
 async def _until_sent(database: Database, numbers: Sequence[int], display: Display, timeout: float) -> None:
     ends = time.monotonic() + timeout
     async with _session(database) as session:
+
+        async def watch(progress: Progress) -> None:
+            nonlocal led_at
+            leaders, down, pause = await session.row(_LEAD, {"tube": progress.tube}) or (0, None, None)
+            now = time.monotonic()
+            led_at = now if leaders else led_at
+            if now >= min(ends, led_at + _PATIENCE):
+                after = f"after {timeout:g} s, " if now >= ends else ""
+                why = _why_not_sent(progress.tube, leaders, down, pause)
+                raise WaitTimeout(f"{after}{_name(progress)} is not delivered ({_detail(progress)}): {why}")
+
         for number in numbers:
-            watch = partial(_watch, session, [time.monotonic()], ends, timeout)
+            led_at = time.monotonic()  # when a worker led the tube last
             await BackfillRun(session, number, BackfillConfig(), display).wait_until_delivered(watch)
 
 
-async def _watch(session: Session, led: list[float], ends: float, timeout: float, progress: Progress) -> None:
-    """Raise `WaitTimeout` at the end of all patience; `led`: when a worker led the tube last."""
-    tube, now = progress.tube, time.monotonic()
-    leaders, down, pause = await session.row(_LEAD, {"tube": tube}) or (0, None, None)
-    if leaders:
-        led[0] = now
-    if now < ends and now < led[0] + _PATIENCE:
-        return
+def _why_not_sent(tube: str, leaders: int, down: str | None, pause: str | None) -> str:
     if pause:
-        why = f"tube {tube} is paused: {pause} (`pytube resume {tube}` ends the pause)"
-    elif not leaders:
-        why = (
+        return f"tube {tube} is paused: {pause} (`pytube resume {tube}` ends the pause)"
+    if not leaders:
+        return (
             f"no worker leads tube {tube}: start one with `pytube worker`, or send a running one SIGHUP, so "
             "that it takes up the file (`pytube status` shows why a worker refuses a tube)"
         )
-    else:
-        why = f"its worker can't deliver: {down}" if down else "its worker is at work"
-    after = f"after {timeout:g} s, " if now >= ends else ""
-    raise WaitTimeout(f"{after}{_name(progress)} is not delivered ({_detail(progress)}): {why}")
+    return f"its worker can't deliver: {down}" if down else "its worker is at work"
 
 
 def _sent(database: Database, tubes: Collection[str]) -> Iterator[str]:

@@ -104,12 +104,12 @@ def show(database: Database, name: str, seq: int | None, key: str | None, shard:
         raise UsageError("which pods? Give KEY or --seq")
     config = config_of(database, name)
     with database.connect() as connection:
-        shown = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
+        waiting, documents = admin.show(connection, config, Pods(name, None, seq, seq, shard, key))
     if wants_json():
-        print_json({"pods": shown.pods, "documents": [one.as_json() for one in shown.documents]})
+        print_json({"pods": waiting, "documents": [one.as_json() for one in documents]})
         return
-    print_table(_TABLE, shown.pods, "")
-    for found in shown.documents:
+    print_table(_TABLE, waiting, "")
+    for found in documents:
         click.echo(f"key {key_shown(str(found.id))} of shard {found.shard}")
         for line in _sides(found):
             click.echo(f"  {line}")

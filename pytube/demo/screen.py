@@ -16,6 +16,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from pytube.clock import for_people
 from pytube.errors import PytubeError
 
 WORKERS = ("w1", "w2", "w3")
@@ -27,13 +28,6 @@ _SILENCE = 10.0
 
 class DemoFailed(PytubeError):
     """Something did not happen, or a process ended that should not; the message says what."""
-
-
-def duration(seconds: float) -> str:
-    """Milliseconds below one second, else seconds with one decimal."""
-    if seconds < 0.9995:
-        return f"{max(0.0, seconds) * 1000:.0f} ms"
-    return f"{seconds:.1f} s"
 
 
 class Figures(NamedTuple):
@@ -126,7 +120,7 @@ def state(
     text.append(f"{second:5} s  ", "dim")
     text.append(f"{rate:,.0f}/s delivered", "green")
     if figures.waiting:
-        text.append(f", {figures.waiting:,} wait ({duration(figures.lag)})", "yellow")
+        text.append(f", {figures.waiting:,} wait ({for_people(figures.lag)})", "yellow")
     for name in WORKERS:
         led = ",".join(str(leader.partition) for leader in leaders if leader.client == name)
         if name in dead:
@@ -145,7 +139,7 @@ def percentiles(sample: Iterable[float]) -> str:
     if not ordered:
         return "not measured"
     half, most = (ordered[max(0, math.ceil(share * len(ordered)) - 1)] for share in (0.50, 0.99))
-    return f"half within {duration(half)}, 99 % within {duration(most)}"
+    return f"half within {for_people(half)}, 99 % within {for_people(most)}"
 
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -171,7 +165,7 @@ def lag_through(sample: Sequence[tuple[float, float]], kill: float, victim: str)
     top, begins = max(longest.values()), min(0, *longest)
     places = range(begins, max(0, *longest) + 1)
     line = "".join(_block(longest.get(place), top) for place in places)
-    scale = f"{_BLOCKS[0]} up to {duration(top / len(_BLOCKS))}, {_BLOCKS[-1]} {duration(top)}"
+    scale = f"{_BLOCKS[0]} up to {for_people(top / len(_BLOCKS))}, {_BLOCKS[-1]} {for_people(top)}"
     return f"{line}\n{' ' * -begins}↑ SIGKILL of {victim}\na block is {width:g} s; {scale}"
 
 
@@ -192,7 +186,7 @@ class Takeover(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{duration(self.seconds)} from the SIGKILL of {self.victim} until the others had delivered "
+            f"{for_people(self.seconds)} from the SIGKILL of {self.victim} until the others had delivered "
             "for it"
         )
 

@@ -32,7 +32,7 @@ from pytube.demo.screen import WORKERS, DemoFailed, Figures, Leader, Screen, Tak
 from pytube.embedded.kafka_mock import MockKafka
 from pytube.embedded.kafka_real import VERSION, RealKafka
 from pytube.embedded.postgres import Postgres, reachable
-from pytube.embedded.process import ServerProcess, is_root, last_lines
+from pytube.embedded.process import ServerProcess, environment, is_root, last_lines
 from pytube.errors import PytubeError, UsageError
 
 Broker = Literal["embedded", "real"]
@@ -203,7 +203,7 @@ class Process(ServerProcess):
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         """Start it. Messages call it `name`."""
-        super().__init__(name, command, log=log, guard_signal=signal.SIGKILL, env=client_environment())
+        super().__init__(name, command, log=log, guard_signal=signal.SIGKILL, env=environment())
 
     def check(self) -> None:
         """Raise `DemoFailed` if it has ended."""
@@ -269,11 +269,6 @@ def _toml(value: object) -> str:
         return "{ " + ", ".join(f"{key} = {_toml(one)}" for key, one in value.items()) + " }"
     # JSON that leaves non-ASCII as it is is TOML, where strings, numbers, flags and lists are concerned.
     return json.dumps(value, ensure_ascii=False)
-
-
-def client_environment() -> dict[str, str]:
-    """This environment without settings for clients of other servers (PGPORT, PGOPTIONS, …)."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}
 
 
 # --- the acts ---------------------------------------------------------------------------------

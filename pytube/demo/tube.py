@@ -15,9 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from pytube.clock import for_people
 from pytube.demo.copies import TUBE, Copy, Key, Lines
-from pytube.demo.screen import WORKERS, DemoFailed, Takeover, duration, lag_through, percentiles, verdict
-from pytube.demo.stage import PARTITIONS, Process, Stage, Story, Writer, client_environment
+from pytube.demo.screen import WORKERS, DemoFailed, Takeover, lag_through, percentiles, verdict
+from pytube.demo.stage import PARTITIONS, Process, Stage, Story, Writer
+from pytube.embedded.process import environment
 from pytube.tubes.admin import Tubes
 
 ACCOUNT_SHARDS = 16
@@ -329,7 +331,7 @@ class TubeStory(Story):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=client_environment(),
+                env=environment(),
                 timeout=_PGBENCH_LIMIT,
             )
         if done.returncode != 0:
@@ -352,7 +354,7 @@ class TubeStory(Story):
         self.connection.execute(CHANGE)
         committed = time.time()
         after = until_equal()
-        took = duration(time.time() - committed)
+        took = for_people(time.time() - committed)
         self.screen.facts(
             "One row",
             {

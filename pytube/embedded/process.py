@@ -92,6 +92,8 @@ def _is_free(number: int) -> bool:
 POLL = 0.02
 """Seconds between two looks at a condition."""
 
+_GRACE = 5.0
+"""Seconds that children of a killed process have to end."""
 _LOG_LINES = 30
 """Of a log, at the end of an error."""
 
@@ -180,20 +182,20 @@ class ServerProcess:
         self._dismiss_guard()
         return code
 
-    def kill(self, *, grace: float = 5.0) -> None:
+    def kill(self) -> None:
         """SIGKILL the process and wait until it and all its children are gone.
 
-        Children that keep running are killed after `grace` seconds.
+        Children that keep running are killed after `_GRACE` seconds.
         """
         children = self._children()
         if self.running:
             self._process.kill()
         self._process.wait()
         self._dismiss_guard()
-        alive = _outlive(children, grace)
+        alive = _outlive(children)
         for child in alive:
             child.kill()
-        alive = _outlive(alive, grace)
+        alive = _outlive(alive)
         if alive:
             pids = ", ".join(str(child.pid) for child in alive)
             raise EmbeddedError(f"children of process {self.pid} do not end even when killed: {pids}")
@@ -320,9 +322,9 @@ class EmbeddedServer:
             port.release()
 
 
-def _outlive(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
-    """The ones of `processes` that still run after at most `seconds`."""
-    deadline = time.monotonic() + seconds
+def _outlive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """The ones of `processes` that still run after at most `_GRACE` seconds."""
+    deadline = time.monotonic() + _GRACE
     while (alive := [p for p in processes if _runs(p)]) and time.monotonic() < deadline:
         time.sleep(POLL)
     return alive

@@ -34,7 +34,7 @@ from pytube.spark.arrays import BIGINT, Ints, Keys, Spread
 from pytube.spark.hosts import Host, first_row, value
 from pytube.spark.job import JobSpec, kind_of_tubes
 from pytube.spark.pods import read_keys, write
-from pytube.spark.source import PARTITIONS, Format, Piece, PieceReader, even_edges, listed, read_piece
+from pytube.spark.source import PARTITIONS, Format, Piece, PieceReader, even_edges, listed, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,7 @@ class SettledStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece."""
-        return read_piece(self._host, self._schema, partition)
+        return read(self._host, self._schema, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """A batch is finished. Spark calls this with the next one."""

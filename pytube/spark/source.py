@@ -93,14 +93,25 @@ def listed(names: str) -> list[str]:
 # --- reading ------------------------------------------------------------------------------------------
 
 
-def read(
-    host: Host, before: Sequence[str], statement: str, schema: types.StructType
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a statement, through ADBC, in a transaction that is rolled back.
+BY_INDEX = ("SET LOCAL enable_seqscan = off",)
+"""Reads by the index, whatever the statistics of a table say that fills and empties."""
 
-    `before` are settings to make in the transaction, `schema` has the types and names that Spark expects. No
-    message holds the password.
+
+@dataclass(frozen=True, slots=True)
+class Piece(InputPartition):
+    """What one task reads: a statement, and the settings of its transaction."""
+
+    statement: str
+    before: tuple[str, ...] = BY_INDEX
+
+
+def read(host: Host, schema: types.StructType, piece: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece, through ADBC, in a transaction that is rolled back.
+
+    `schema` has the types and names that Spark expects. No message holds the password.
     """
+    if not isinstance(piece, Piece):  # Spark's own, if there is nothing to read
+        return
     import adbc_driver_postgresql.dbapi
     from adbc_driver_manager import Error
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -113,9 +124,9 @@ def read(
         raise DatabaseUnavailable(_brief(host, error)) from None
     try:
         with session, session.cursor() as cursor:
-            for setting in before:
+            for setting in piece.before:
                 cursor.execute(setting)
-            cursor.execute(statement)
+            cursor.execute(piece.statement)
             for batch in cursor.fetch_record_batch():
                 yield _conform(batch, wanted)
             session.rollback()
@@ -139,20 +150,6 @@ def _brief(host: Host, error: Exception) -> str:
     return f"{host.name}: {host.redacted(text.split(' Query was:')[0])}"
 
 
-# --- readers ------------------------------------------------------------------------------------------
-
-BY_INDEX = ("SET LOCAL enable_seqscan = off",)
-"""Reads by the index, whatever the statistics of a table say that fills and empties."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece(InputPartition):
-    """What one task reads: a statement, and the settings of its transaction."""
-
-    statement: str
-    before: tuple[str, ...] = BY_INDEX
-
-
 class PieceReader(DataSourceReader):
     """Reads pieces that were found when the read was planned."""
 
@@ -165,14 +162,7 @@ class PieceReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a piece."""
-        return read_piece(self._host, self._schema, partition)
-
-
-def read_piece(host: Host, schema: types.StructType, piece: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a task reads."""
-    if not isinstance(piece, Piece):  # Spark's own, if there is nothing to read
-        return iter(())
-    return read(host, piece.before, piece.statement, schema)
+        return read(self._host, self._schema, partition)
 
 
 # --- tables and queries -----------------------------------------------------------------------------

@@ -143,43 +143,17 @@ class Source:
     async def now(self, keys: Sequence[Key]) -> Now:
         """What a worker would send for these keys."""
         now = Now()
-        await self._read(now, keys)
+        for shard, ids, read in await _in_halves(self._enricher, keys, now.unsendable):
+            await self._take(now, shard, ids, read)
         return now
 
-    async def without_row(self, keys: Sequence[Key], unknown: dict[Key, str]) -> Sequence[Key]:
+    async def without_row(self, keys: Sequence[Key], unknown: dict[Key, str]) -> list[Key]:
         """The keys that no row of the tube has.
 
         `unknown` gets the keys that can't be read, even alone, with the reasons.
         """
-        groups = by_shard(keys)
-        try:
-            found = await self._rows.read(groups)
-        except (EnrichDataError, EnrichTimeout) as error:
-            if len(keys) == 1:
-                unknown[keys[0]] = str(error)
-                return []
-            half = len(keys) // 2
-            first = await self.without_row(keys[:half], unknown)
-            return [*first, *await self.without_row(keys[half:], unknown)]
-        return [
-            (shard, key) for shard, ids in groups.items() for key in ids if key not in found[shard].bodies
-        ]
-
-    async def _read(self, now: Now, keys: Sequence[Key]) -> None:
-        """Read in halves what the data of some row, or the time, makes fail."""
-        groups = by_shard(keys)
-        try:
-            found = await self._enricher.read(groups)
-        except (EnrichDataError, EnrichTimeout) as error:
-            if len(keys) == 1:
-                now.unsendable[keys[0]] = str(error)
-                return
-            half = len(keys) // 2
-            await self._read(now, keys[:half])
-            await self._read(now, keys[half:])
-            return
-        for shard, ids in groups.items():
-            await self._take(now, shard, ids, found[shard])
+        found = await _in_halves(self._rows, keys, unknown)
+        return [(shard, key) for shard, ids, read in found for key in ids if key not in read.bodies]
 
     async def _take(self, now: Now, shard: int, ids: Sequence[Id], read: Read) -> None:
         if read.orphans:
@@ -204,6 +178,26 @@ class Source:
                     yield session
         except psycopg.Error as error:
             raise StatementFailed(f"the source can't be read: {describe(error)}") from error
+
+
+async def _in_halves(
+    enricher: Enricher, keys: Sequence[Key], unreadable: dict[Key, str]
+) -> list[tuple[int, Sequence[Id], Read]]:
+    """The ids of each shard, and what was read of them; in halves if a row, or the time, makes it fail.
+
+    `unreadable` gets the keys that can't be read, even alone, with the reasons.
+    """
+    groups = by_shard(keys)
+    try:
+        found = await enricher.read(groups)
+    except (EnrichDataError, EnrichTimeout) as error:
+        if len(keys) == 1:
+            unreadable[keys[0]] = str(error)
+            return []
+        half = len(keys) // 2
+        first = await _in_halves(enricher, keys[:half], unreadable)
+        return first + await _in_halves(enricher, keys[half:], unreadable)
+    return [(shard, ids, found[shard]) for shard, ids in groups.items()]
 
 
 def chosen(roots: Roots, tube: str, tables: Sequence[str]) -> list[Root]:

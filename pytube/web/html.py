@@ -119,9 +119,14 @@ def ago(value: float | None) -> str | None:
     return None if value is None else f"{length(value)} ago"
 
 
+def short(value: float) -> str:
+    """A number with as many digits as matter."""
+    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
+
+
 def rate(value: float | None) -> str:
     """How many a second."""
-    return "–" if value is None else f"{value:.3g}/s" if value < 1000 else f"{value:.0f}/s"
+    return "–" if value is None else f"{short(value)}/s"
 
 
 def count(value: object) -> str:

@@ -32,6 +32,7 @@ from pytube.web.html import (
     length,
     link,
     rate,
+    short,
     state,
     table,
     tag,
@@ -252,8 +253,8 @@ def _graphs(site: Site, of: Callable[[Series], bool], what: str) -> list[Html]:
     history = site.sampler.history
     shown: list[tuple[str, str, Callable[[Sequence[float]], float], Callable[[float], str]]] = [
         ("Lag", "lag", max, length),
-        ("Throughput, pods a second", "throughput", sum, _short),
-        ("Keys to be sent again", "retries", sum, _short),
+        ("Throughput, pods a second", "throughput", sum, short),
+        ("Keys to be sent again", "retries", sum, short),
     ]
     figures = []
     for title, name, combine, told in shown:
@@ -348,10 +349,6 @@ _ACTIONS: Final[Columns] = {
     "action": lambda row: row.action,
     "details": lambda row: orjson.dumps(row.details).decode(),
 }
-
-
-def _short(value: float) -> str:
-    return f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -89,9 +89,10 @@ def _sent(connection: psycopg.Connection, place: Place, row: Parked) -> str | No
 
 def _documents(place: Place, tube: str, shard: int, key: str) -> Iterator[Html]:
     yield tag("h2", "Now: the source beside the sink")
-    reason, explanation = _explained(place.config, tube, shard, key)
-    if explanation is None:
-        yield tag("p", f"The documents were not compared: {reason}", class_="notice")
+    try:
+        explanation = _explained(place.config, tube, shard, key)
+    except PytubeError as error:
+        yield tag("p", f"The documents were not compared: {error}", class_="notice")
         return
     yield tag("ul", *(tag("li", sentence) for sentence in explanation.sentences))
     source, sink = explanation.source, explanation.sink
@@ -106,18 +107,13 @@ def _documents(place: Place, tube: str, shard: int, key: str) -> Iterator[Html]:
         yield _table(lines)
 
 
-def _explained(
-    config: Config | None, tube: str, shard: int, key: str
-) -> tuple[str | None, Explanation | None]:
+def _explained(config: Config | None, tube: str, shard: int, key: str) -> Explanation:
     if config is None:
-        return "start pytube web with the configuration of the workers (--config)", None
+        raise UsageError("start pytube web with the configuration of the workers (--config)")
     if tube not in config.tubes:
-        return f"the configuration has no [tube.{tube}], which says where its sink is", None
-    try:
-        # Each time: it may have been applied since the pages are shown.
-        return None, asyncio.run(explain(resolve(config, [tube]), tube, key, shard=shard))
-    except PytubeError as error:
-        return str(error), None
+        raise UsageError(f"the configuration has no [tube.{tube}], which says where its sink is")
+    # Resolved each time: it may have been applied since the pages are shown.
+    return asyncio.run(explain(resolve(config, [tube]), tube, key, shard=shard))
 
 
 def _table(lines: list[Line]) -> Html:

@@ -242,14 +242,23 @@ class Sampler:
         self._log = log
         self.history = History(max(2, math.ceil(hours * _HOUR / interval)))
         self._failure: str | None = None
-        self.latest: FleetSample = watcher.sample()
-        self._keep(self.latest)
+        self.latest: FleetSample
+        self.take()
 
     def take(self) -> None:
-        """Take one sample."""
+        """Take one sample, and keep its figures."""
         sample = self._watcher.sample()
         self.latest = sample
-        self._keep(sample)
+        figures: dict[Series, float] = {}
+        for queue in sample.queues:
+            of_queue = Series(queue.host, queue.name, None, "throughput")
+            figures[of_queue] = _known(queue.rate_out)
+            for one in queue.partitions:
+                is_counted = one.problem is None and not (queue.kind == "outbox" and one.waiting is None)
+                of_one = of_queue._replace(partition=one.partition)
+                figures[of_one._replace(figure="lag")] = (one.lag or 0.0) if is_counted else math.nan
+                figures[of_one._replace(figure="retries")] = _known(one.retrying)
+        self.history.add(sample.at.timestamp(), figures)
 
     def run(self, stop: threading.Event) -> None:
         """Take them until `stop` is set."""
@@ -271,18 +280,6 @@ class Sampler:
         if age <= max(_LATE * self.interval, _LATEST):
             return None
         return f"the next sample has not come for {age:.0f} s: a database does not answer, or is slow"
-
-    def _keep(self, sample: FleetSample) -> None:
-        figures: dict[Series, float] = {}
-        for queue in sample.queues:
-            of_queue = Series(queue.host, queue.name, None, "throughput")
-            figures[of_queue] = _known(queue.rate_out)
-            for one in queue.partitions:
-                is_counted = one.problem is None and not (queue.kind == "outbox" and one.waiting is None)
-                of_one = of_queue._replace(partition=one.partition)
-                figures[of_one._replace(figure="lag")] = (one.lag or 0.0) if is_counted else math.nan
-                figures[of_one._replace(figure="retries")] = _known(one.retrying)
-        self.history.add(sample.at.timestamp(), figures)
 
 
 def _known(value: float | None) -> float:

@@ -384,8 +384,7 @@ def test_commands_know_the_document(folder: Path, conn: Conn) -> None:
     said = cli.run_json("explain", "--tube", "orders", "--key", "1", folder=folder)
     assert said["source"]["document"]["courier"] == "new"
     assert said["source"]["document"] == said["sink"]["document"]
-    _, in_browser = explained_in_browser(load(folder / "pytube.toml"), "orders", 1, "1")
-    assert in_browser is not None
+    in_browser = explained_in_browser(load(folder / "pytube.toml"), "orders", 1, "1")
     assert in_browser.source.document == said["source"]["document"]
     found = {one["subject"]: one for one in cli.run_json("doctor", folder=folder)}
     assert "documents" not in found, "nothing is wrong with them"

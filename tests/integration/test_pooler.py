@@ -23,7 +23,7 @@ from pytube.health.doctor import examine
 from pytube.health.findings import Level
 from pytube.model import OK, Batch, Result
 from pytube.spark.hosts import Host
-from pytube.spark.source import read
+from pytube.spark.source import Piece, read
 from pytube.worker import Worker
 from tests.conftest import Connect
 from tests.helpers.cli import leaves, run, start
@@ -188,7 +188,7 @@ def test_nothing_is_changed_in_a_session_of_others(
             "uninstall": lambda: uninstall(pooled, force=True),
             "Worker": lambda: asyncio.run(Worker(load(config)).start()),
             "Host": lambda: Host(pooled).connect(),
-            "Spark's read": lambda: list(read(Host(pooled), [], "SELECT 1 AS a", ONE)),
+            "Spark's read": lambda: list(read(Host(pooled), ONE, Piece("SELECT 1 AS a", ()))),
         }.items():
             check(name, partial(raises, act))
 
@@ -340,7 +340,7 @@ def test_a_pool_in_session_mode(
         assert "t" in run("tube", "list", dsn=pooled).stdout
         checks = {check.subject: check for check in examine(load(configuration(tmp_path, pooled)))}
         assert (checks["pooler"].level, checks["pooler"].finding) == (Level.OK, "in session mode")
-        (batch,) = read(Host(pooled), [], "SELECT 1 AS a", ONE)
+        (batch,) = read(Host(pooled), ONE, Piece("SELECT 1 AS a", ()))
         assert batch.to_pydict() == {"a": [1]}
         with psycopg.connect(dsn) as fresh, psycopg.connect(pooled) as application:
             for name in ("search_path", "lock_timeout", "idle_in_transaction_session_timeout"):

@@ -89,3 +89,8 @@ def test_the_wall_clock_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> Non
         assert not batch.has_lapsed()
     batch.trust_until(float("-inf"))
     assert batch.has_lapsed()
+
+
+def test_lengths_of_time_for_people() -> None:
+    shown = [clock.for_people(seconds) for seconds in (-1, 0, 0.0125, 0.9996, 61, 119.9, 120, 7200, 200_000)]
+    assert shown == ["0 ms", "0 ms", "12 ms", "1.0 s", "61.0 s", "119.9 s", "2 min", "2 h", "2 d"]
