@@ -185,6 +185,12 @@ def test_the_chart_has_the_configuration_of_the_manifests() -> None:
     assert worker["drainLimit"] + worker["requestTimeout"] + MARGIN == stops_within(config)
 
 
+def test_the_job_of_the_chart_runs_the_commands_of_the_manifests() -> None:
+    files = [CHART / "templates/apply.yaml", DEPLOY / "kubernetes/apply.yaml"]
+    chart, plain = [re.findall(r"^ +args: (\[.+\])$", path.read_text(), re.MULTILINE) for path in files]
+    assert chart == plain == ["[install]", "[apply, --yes, --backfill]"]
+
+
 @pytest.mark.parametrize("path", sorted((CHART / "templates").iterdir()), ids=lambda path: path.name)
 def test_templates_name_values_that_are_there_and_end_what_they_begin(path: Path) -> None:
     text = path.read_text()
@@ -226,6 +232,14 @@ def test_units_are_valid(tmp_path: Path) -> None:
     # It also tells of the machine's own units.
     said = [line for line in answer.stderr.splitlines() if str(tmp_path) in line]
     assert (answer.returncode, said) == (0, [])
+
+
+def test_the_page_shows_lines_of_the_unit() -> None:
+    unit = (DEPLOY / "systemd/pytube-worker.service").read_text().splitlines()
+    (core,) = re.findall(
+        r"^```ini\n(.+?)^```", (ROOT / "docs/deploy.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert [line for line in core.splitlines() if line not in unit] == []
 
 
 def test_the_unit_of_the_worker_lets_it_stop() -> None:
