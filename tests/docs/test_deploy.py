@@ -175,6 +175,13 @@ def test_workers_have_the_time_to_stop() -> None:
     assert config.worker.listen == f"0.0.0.0:{pod['containers'][0]['ports'][0]['containerPort']}"
 
 
+def test_autoscaling_alone_says_how_many_workers_there_are() -> None:
+    (component,) = documents(DEPLOY / "kubernetes/autoscaling/kustomization.yaml")
+    removed = [yaml.safe_load(one["patch"]) for one in component["patches"]]
+    assert removed == [[{"op": "remove", "path": "/spec/replicas"}]]
+    assert component["patches"][0]["target"] == {"kind": "Deployment", "name": "pytube-worker"}
+
+
 # --- the chart ----------------------------------------------------------------------------------
 
 
