@@ -13,4 +13,4 @@ INSERT INTO shop.customers VALUES (1, 'Ada'), (2, 'Grace');
 INSERT INTO shop.products VALUES (1, 'lamp'), (2, 'chair');
 INSERT INTO shop.orders VALUES (7, 1, 'new'), (8, 2, 'paid');
 INSERT INTO shop.items VALUES (1, 7, 1, 2), (2, 7, 2, 1), (3, 8, 1, 1);
-ANALYZE;
+ANALYZE shop.customers, shop.products, shop.orders, shop.items;

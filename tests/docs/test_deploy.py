@@ -175,6 +175,13 @@ def test_workers_have_the_time_to_stop() -> None:
     assert config.worker.listen == f"0.0.0.0:{pod['containers'][0]['ports'][0]['containerPort']}"
 
 
+def test_autoscaling_alone_says_how_many_workers_there_are() -> None:
+    (component,) = documents(DEPLOY / "kubernetes/autoscaling/kustomization.yaml")
+    removed = [yaml.safe_load(one["patch"]) for one in component["patches"]]
+    assert removed == [[{"op": "remove", "path": "/spec/replicas"}]]
+    assert component["patches"][0]["target"] == {"kind": "Deployment", "name": "pytube-worker"}
+
+
 # --- the chart ----------------------------------------------------------------------------------
 
 
@@ -183,6 +190,12 @@ def test_the_chart_has_the_configuration_of_the_manifests() -> None:
     assert config == config_of((DEPLOY / "kubernetes/pytube.toml").read_text())
     worker = VALUES["worker"]
     assert worker["drainLimit"] + worker["requestTimeout"] + MARGIN == stops_within(config)
+
+
+def test_the_job_of_the_chart_runs_the_commands_of_the_manifests() -> None:
+    files = [CHART / "templates/apply.yaml", DEPLOY / "kubernetes/apply.yaml"]
+    chart, plain = [re.findall(r"^ +args: (\[.+\])$", path.read_text(), re.MULTILINE) for path in files]
+    assert chart == plain == ["[install]", "[apply, --yes, --backfill]"]
 
 
 @pytest.mark.parametrize("path", sorted((CHART / "templates").iterdir()), ids=lambda path: path.name)
@@ -226,6 +239,14 @@ def test_units_are_valid(tmp_path: Path) -> None:
     # It also tells of the machine's own units.
     said = [line for line in answer.stderr.splitlines() if str(tmp_path) in line]
     assert (answer.returncode, said) == (0, [])
+
+
+def test_the_page_shows_lines_of_the_unit() -> None:
+    unit = (DEPLOY / "systemd/pytube-worker.service").read_text().splitlines()
+    (core,) = re.findall(
+        r"^```ini\n(.+?)^```", (ROOT / "docs/deploy.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert [line for line in core.splitlines() if line not in unit] == []
 
 
 def test_the_unit_of_the_worker_lets_it_stop() -> None:

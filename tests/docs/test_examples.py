@@ -374,7 +374,7 @@ def test_units(block: Block) -> None:
     unit = configparser.ConfigParser(interpolation=None)
     unit.read_string(block.text)
     program, *arguments = shlex.split(unit["Service"]["ExecStart"])
-    assert Path(program).name == "pytube"
+    assert Path(program).name in {"pytube", "pytube-pg"}
     assert set(arguments) & set(cli.commands) == {"worker"}
 
 
