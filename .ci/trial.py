@@ -3,6 +3,7 @@
 With every Python of the classifiers, without extras, with each, and with all of them, in the lowest and the
 newest versions that pyproject.toml allows and that have wheels. `smoke.py` is what is run. An interpreter is
 one that uv finds, or downloads; with --all, each has to be had. As many Pythons at once as there are cores.
+UV_FIND_LINKS is a folder with wheels of PySpark, which publishes none.
 
 The sdist needs none of this: the wheel is built from it (`.ci/release`).
 """
@@ -74,11 +75,10 @@ def database() -> Iterator[str]:
 
 
 def resolve(python: str, resolution: str, to: Path) -> None:
-    """Write the versions: only those with wheels, but PySpark, which has none."""
-    wheels = ["--only-binary", ":all:", "--no-binary", "pyspark"]
+    """Write the versions: only those with wheels."""
     uv(
-        *("pip", "compile", "--python-version", python, "--resolution", RESOLUTIONS[resolution], *wheels),
-        *("--all-extras", ROOT / "pyproject.toml", "--output-file", to),
+        *("pip", "compile", "--python-version", python, "--resolution", RESOLUTIONS[resolution]),
+        *("--only-binary", ":all:", "--all-extras", ROOT / "pyproject.toml", "--output-file", to),
     )
 
 
@@ -86,8 +86,7 @@ def install(python: str, wheel: Path, extras: list[str], versions: Path, folder:
     """Make the environment `folder`."""
     uv("venv", "--python", python, "--clear", folder)
     asked = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
-    # An index that is asked again may send PySpark again, which is large.
-    how = [] if extras == EXTRAS else ["--offline"]
+    how = ["--only-binary", ":all:"] + ([] if extras == EXTRAS else ["--offline"])
     uv("pip", "install", "--python", folder, "--constraints", versions, *how, asked)
 
 
