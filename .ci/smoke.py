@@ -70,13 +70,25 @@ def execute(statement: str) -> list[tuple[Any, ...]]:
 
 def core() -> None:
     """Rows and their copy become equal, and stay so; nothing is left of the SQL."""
+    empty()
     run("install")
     try:
         deliver()
     finally:
-        execute("DROP TABLE IF EXISTS public.orders, public.customers, public.orders_copy, public.items")
+        empty()
+    assert not is_installed()
+
+
+def empty() -> None:
+    """Remove what this script made, now or earlier."""
+    execute("DROP TABLE IF EXISTS public.orders, public.customers, public.orders_copy, public.items")
+    if is_installed():
         run("uninstall", "--force", "--yes")
-    assert execute("SELECT 1 FROM pg_namespace WHERE nspname = 'tube'") == []
+
+
+def is_installed() -> bool:
+    """Whether the database has the SQL."""
+    return bool(execute("SELECT 1 FROM pg_namespace WHERE nspname = 'tube'"))
 
 
 def deliver() -> None:
@@ -114,7 +126,7 @@ def run_on_a_tube(*arguments: str) -> str:
 
 def prepare() -> None:
     """Make a tube with a table; an earlier extra may have done so."""
-    if execute("SELECT 1 FROM pg_namespace WHERE nspname = 'tube'"):
+    if is_installed():
         return
     run("install")
     execute(
