@@ -98,8 +98,10 @@ def smoke(environment: Path, extras: list[str], dsn: str, bytecode: Path) -> Non
     with tempfile.TemporaryDirectory() as folder:
         script = shutil.copy(ROOT / ".ci/smoke.py", folder)
         # Isolated, it does not see the variable, but what it runs does.
-        command = [environment / "bin/python", "-I", "-X", f"pycache_prefix={bytecode}", script, *extras]
-        subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=environ)
+        python = [str(environment / "bin/python"), "-I", "-X", f"pycache_prefix={bytecode}"]
+        subprocess.run(
+            [*python, script, *extras], check=True, capture_output=True, text=True, cwd=folder, env=environ
+        )
 
 
 def size(folder: Path) -> float:
