@@ -111,7 +111,8 @@ lock:
 		$(foreach one,$(wildcard contrib/pytube-*/pyproject.toml),$(one) --group $(one):test)
 	@! grep -nE 'https?://' requirements.lock .ci/release.lock contrib/requirements.lock
 
-release-check: venv
+release-check:
+	@bash .ci/venv demo
 	@VERSION=$(VERSION) bash .ci/release
 
 clean:

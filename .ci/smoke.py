@@ -1,7 +1,7 @@
 """`python -I smoke.py [EXTRA…]`: does an installed pytube work here, with what these extras bring?
 
-It reads nothing of the checkout. PYTUBE_DSN is a database that it may fill, and empties again; the working
-folder is its own.
+It reads nothing of the checkout. PYTUBE_DSN is a database that it may fill; the working folder is its own.
+With one extra, it leaves the SQL there for the next; otherwise it empties the database again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,30 @@ def execute(statement: str) -> list[tuple[Any, ...]]:
 
 
 def core() -> None:
-    """Rows and their copy become equal, and stay so."""
+    """Rows and their copy become equal, and stay so; nothing is left of the SQL."""
+    empty()
+    run("install")
+    try:
+        deliver()
+    finally:
+        empty()
+    assert not is_installed()
+
+
+def empty() -> None:
+    """Remove what this script made, now or earlier."""
+    execute("DROP TABLE IF EXISTS public.orders, public.customers, public.orders_copy, public.items")
+    if is_installed():
+        run("uninstall", "--force", "--yes")
+
+
+def is_installed() -> bool:
+    """Whether the database has the SQL."""
+    return bool(execute("SELECT 1 FROM pg_namespace WHERE nspname = 'tube'"))
+
+
+def deliver() -> None:
+    """A worker brings rows to their copy."""
     assert "worker" in run("--help")
     assert pytube.__version__ in run("--version")
     for module in ("pytube.outbox", "pytube.delivered"):
@@ -93,6 +116,25 @@ def core() -> None:
 
 
 # --- what each extra brings ---------------------------------------------------------------------
+
+
+def run_on_a_tube(*arguments: str) -> str:
+    """What the command prints, in a database with a tube."""
+    prepare()
+    return run(*arguments)
+
+
+def prepare() -> None:
+    """Make a tube with a table; an earlier extra may have done so."""
+    if is_installed():
+        return
+    run("install")
+    execute(
+        f"CREATE TABLE public.items AS SELECT n::bigint AS id FROM generate_series(1, {ROWS}) AS n;"  # noqa: S608
+        "ALTER TABLE public.items ADD PRIMARY KEY (id);"
+        "SELECT tube.tube_ensure_exists('items');"
+        "SELECT tube.tube_table_ensure_attached('items', 'public.items', 0)"
+    )
 
 
 def opens(sink: str, **options: object) -> None:
@@ -124,13 +166,14 @@ def kafka() -> None:
 
 def spark() -> None:
     """A fan-out, in a session of this machine."""
-    assert f"{ROWS} ids in" in run(
+    assert f"{ROWS} ids in" in run_on_a_tube(
         "spark", "fanout", "items", "--query", "SELECT id FROM public.items", "--cores=1"
     )
 
 
 def web() -> None:
     """The first page."""
+    prepare()
     with subprocess.Popen(
         program("web", "--listen", "127.0.0.1:0"), stdout=subprocess.PIPE, text=True
     ) as server:
@@ -145,6 +188,7 @@ def web() -> None:
 
 def top() -> None:
     """The first sample, on a screen without a terminal."""
+    prepare()
     from pydantic import SecretStr
     from textual.widgets import DataTable
 
@@ -186,11 +230,11 @@ def everything() -> None:
 
 
 EXTRAS: dict[str, Callable[[], object]] = {
-    "alembic": lambda: run("upgrade"),
+    "alembic": lambda: run_on_a_tube("upgrade"),
     "demo": lambda: run("demo", "--seconds", "1"),
     "embedded": embedded,
     "kafka": kafka,
-    "metrics": lambda: run("status", "--prometheus"),
+    "metrics": lambda: run_on_a_tube("status", "--prometheus"),
     "opensearch": lambda: opens("opensearch", url=f"http://{CLOSED}", index="orders"),
     "redis": lambda: opens("redis", url=f"redis://{CLOSED}"),
     "spark": spark,
@@ -204,22 +248,12 @@ EXTRAS: dict[str, Callable[[], object]] = {
 def main(*extras: str) -> None:
     """Try one extra, all that there are, or pytube without any."""
     assert "site-packages" in pytube.__file__, f"{pytube.__file__} is not installed"
-    run("install")
-    try:
-        execute(
-            f"CREATE TABLE public.items AS SELECT n::bigint AS id FROM generate_series(1, {ROWS}) AS n;"  # noqa: S608
-            "ALTER TABLE public.items ADD PRIMARY KEY (id);"
-            "SELECT tube.tube_ensure_exists('items');"
-            "SELECT tube.tube_table_ensure_attached('items', 'public.items', 0)"
-        )
-        if len(extras) > 1:
-            everything()
-        for trial in [EXTRAS[extras[0]]] if len(extras) == 1 else [core]:
-            trial()
-    finally:
-        execute("DROP TABLE IF EXISTS public.items, public.orders, public.customers, public.orders_copy")
-        run("uninstall", "--force", "--yes")
-    assert execute("SELECT 1 FROM pg_namespace WHERE nspname = 'tube'") == []
+    if len(extras) == 1:
+        EXTRAS[extras[0]]()
+        return
+    if extras:
+        everything()
+    core()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""`.ci/trial.py [--all] WHEEL SDIST [PYTHON…]`: install a release in fresh environments, and try it there.
+"""`.ci/trial.py [--all] WHEEL [PYTHON…]`: install a wheel in fresh environments, and try it there.
 
 With every Python of the classifiers, without extras, with each, and with all of them, in the lowest and the
 newest versions that pyproject.toml allows and that have wheels. `smoke.py` is what is run. An interpreter is
-one that uv finds, or downloads; with --all, each has to be had.
+one that uv finds, or downloads; with --all, each has to be had. As many Pythons at once as there are cores.
+UV_FIND_LINKS is a folder with wheels of PySpark, which publishes none.
+
+The sdist needs none of this: the wheel is built from it (`.ci/release`).
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,13 +55,8 @@ def why_not(python: str, folder: Path) -> str | None:
     return None
 
 
-def cases(wheel: Path, sdist: Path) -> Iterator[tuple[str, Path, list[str]]]:
-    """The name, the distribution, and the extras of each environment; the first one fills uv's cache."""
-    yield "all extras", wheel, EXTRAS
-    yield "no extra", wheel, []
-    yield "no extra, from the sdist", sdist, []
-    for extra in EXTRAS:
-        yield extra, wheel, [extra]
+CASES = {"all extras": EXTRAS, "no extra": [], **{extra: [extra] for extra in EXTRAS}}
+"""The name, and the extras, of each environment; the first one fills uv's cache."""
 
 
 @contextmanager
@@ -76,33 +75,33 @@ def database() -> Iterator[str]:
 
 
 def resolve(python: str, resolution: str, to: Path) -> None:
-    """Write the versions: only those with wheels, but PySpark, which has none."""
-    wheels = ["--only-binary", ":all:", "--no-binary", "pyspark"]
+    """Write the versions: only those with wheels."""
     uv(
-        *("pip", "compile", "--python-version", python, "--resolution", RESOLUTIONS[resolution], *wheels),
-        *("--all-extras", ROOT / "pyproject.toml", "--output-file", to),
+        *("pip", "compile", "--python-version", python, "--resolution", RESOLUTIONS[resolution]),
+        *("--only-binary", ":all:", "--all-extras", ROOT / "pyproject.toml", "--output-file", to),
     )
 
 
-def install(
-    python: str, what: Path, extras: list[str], versions: Path, folder: Path, *, cached: bool
-) -> None:
+def install(python: str, wheel: Path, extras: list[str], versions: Path, folder: Path) -> None:
     """Make the environment `folder`."""
     uv("venv", "--python", python, "--clear", folder)
-    asked = f"{what}[{','.join(extras)}]" if extras else str(what)
-    # An index that is asked again may send PySpark again, which is large.
-    how = ["--offline"] if cached else []
+    asked = f"{wheel}[{','.join(extras)}]" if extras else str(wheel)
+    how = ["--only-binary", ":all:"] + ([] if extras == EXTRAS else ["--offline"])
     uv("pip", "install", "--python", folder, "--constraints", versions, *how, asked)
 
 
-def smoke(environment: Path, extras: list[str], dsn: str, folder: Path) -> None:
+def smoke(environment: Path, extras: list[str], dsn: str, bytecode: Path) -> None:
     """Run the script in a folder of its own, with nothing of the checkout in its way."""
-    folder.mkdir()
-    command = [environment / "bin/python", "-I", shutil.copy(ROOT / ".ci/smoke.py", folder), *extras]
     ours = ("PYTHON", "PYTUBE", "VIRTUAL")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    environ["PYTUBE_DSN"] = dsn
-    subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder, env=environ)
+    environ |= {"PYTUBE_DSN": dsn, "PYTHONPYCACHEPREFIX": str(bytecode)}
+    with tempfile.TemporaryDirectory() as folder:
+        script = shutil.copy(ROOT / ".ci/smoke.py", folder)
+        # Isolated, it does not see the variable, but what it runs does.
+        python = [str(environment / "bin/python"), "-I", "-X", f"pycache_prefix={bytecode}"]
+        subprocess.run(
+            [*python, script, *extras], check=True, capture_output=True, text=True, cwd=folder, env=environ
+        )
 
 
 def size(folder: Path) -> float:
@@ -111,23 +110,31 @@ def size(folder: Path) -> float:
     return sum(path.stat().st_size for path in files) / 1e6
 
 
-def try_all(python: str, resolution: str, wheel: Path, sdist: Path, dsn: str, work: Path) -> Iterator[str]:
+def try_one(python: str, resolution: str, wheel: Path, dsn: str, work: Path) -> Iterator[str]:
     """Try the environments of one Python and one resolution; the names of those that fail."""
     versions = work / f"{python}-{resolution}.txt"
     resolve(python, resolution, versions)
-    for name, what, extras in cases(wheel, sdist):
+    # At one place all of them, so that each module is compiled once.
+    folder, bytecode = work / f"{python}-{resolution}", work / f"{python}-{resolution}-bytecode"
+    for name, extras in CASES.items():
         began = time.monotonic()
-        folder = Path(tempfile.mkdtemp(dir=work))
         said = "ok"
         try:
-            install(python, what, extras, versions, folder / "venv", cached=what == wheel and len(extras) < 2)
-            smoke(folder / "venv", extras, dsn, folder / "here")
+            install(python, wheel, extras, versions, folder)
+            smoke(folder, extras, dsn, bytecode)
         except subprocess.CalledProcessError as error:
             said = f"FAILED\n{error.stdout}{error.stderr}"
             yield f"Python {python}, {resolution} versions, {name}"
         seconds = time.monotonic() - began
         print(f"{python} {resolution} {name}: {size(folder):.0f} MB, {seconds:.0f} s: {said}", flush=True)
-        shutil.rmtree(folder)
+    shutil.rmtree(folder)
+    shutil.rmtree(bytecode)
+
+
+def try_all(python: str, wheel: Path, work: Path) -> list[str]:
+    """Try the environments of one Python, with a database of its own; the names of those that fail."""
+    with database() as dsn:
+        return [name for each in RESOLUTIONS for name in try_one(python, each, wheel, dsn, work)]
 
 
 def main() -> int:
@@ -135,10 +142,9 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--all", action="store_true")
     parser.add_argument("wheel", type=Path)
-    parser.add_argument("sdist", type=Path)
     parser.add_argument("pythons", nargs="*", default=PYTHONS)
     asked: Any = parser.parse_args()
-    wheel, sdist = asked.wheel.resolve(), asked.sdist.resolve()
+    wheel = asked.wheel.resolve()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         lacking = {python: why for python in asked.pythons if (why := why_not(python, work / python))}
@@ -147,13 +153,9 @@ def main() -> int:
         if asked.all and lacking:
             return 1
         found = [python for python in asked.pythons if python not in lacking]
-        with database() as dsn:
-            failed = [
-                name
-                for python in found
-                for resolution in RESOLUTIONS
-                for name in try_all(python, resolution, wheel, sdist, dsn, work)
-            ]
+        with ThreadPoolExecutor(os.cpu_count()) as cores:
+            tried = cores.map(lambda python: try_all(python, wheel, work), found)
+            failed = [name for names in tried for name in names]
     for name in failed:
         print(f"failed: {name}")
     print(f"tried: Python {', '.join(found) or 'none'}; not tried: {', '.join(lacking) or 'none'}")

@@ -265,6 +265,22 @@ def test_workflows_may_do_little(path: Path) -> None:
             assert re.search(r"@(v\d+|release/v\d+)$", step.get("uses", "@v1"))
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_run_what_there_is(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text())["jobs"].values()
+    commands = "\n".join(step.get("run", "") for job in jobs for step in job["steps"])
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"\bmake ([\w-]+)", commands)) <= set(targets)
+    files = re.findall(r"(?:\.ci|deploy)/[\w./]+", commands)
+    assert [name for name in files if not (ROOT / name).is_file()] == []
+
+
+def test_the_site_has_the_pages_of_main_also_after_a_patch_of_an_older_version() -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/docs.yml").read_text())["jobs"]
+    checkout = jobs["build"]["steps"][0]["with"]
+    assert (checkout["ref"], checkout["fetch-depth"]) == ("main", 0)
+
+
 def test_each_python_that_is_promised_is_tested_and_tried() -> None:
     promised = re.findall(r"Python :: (3\.\d+)$", "\n".join(PROJECT["classifiers"]), re.MULTILINE)
     (oldest,) = re.findall(r"^OLDEST=(.+)$", (ROOT / ".ci/venv").read_text(), re.MULTILINE)
