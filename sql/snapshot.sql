@@ -925,17 +925,18 @@ CREATE FUNCTION tube.tube_pods_list(tube text, in_partition integer DEFAULT NULL
 
 COMMENT ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) IS 'Lists waiting pods, in processing order.';
 
-CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
+CREATE FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer DEFAULT 1000, floor bigint DEFAULT 0, backfill_floor bigint DEFAULT 0, exclude_backfill boolean DEFAULT false, done bigint[] DEFAULT '{}'::bigint[]) RETURNS TABLE(seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamp with time zone)
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_indexscan TO 'on'
+    SET enable_tidscan TO 'on'
     SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
-    AS cecc47d13d33cb51;
+    AS 62aadbeecf193b0c;
 
-COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) IS 'Reserves pods for a term, and returns them in processing order. The file explains how to send it.';
+COMMENT ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean, done bigint[]) IS 'Reserves pods for a term, and returns them in processing order. The file explains how to send it.';
 
 CREATE FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer DEFAULT 100000) RETURNS TABLE(seq bigint, op text, ts timestamp with time zone, keys integer, marked_by uuid, looked_at bigint)
     LANGUAGE plpgsql SECURITY DEFINER
@@ -964,7 +965,7 @@ CREATE FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition in
     SET enable_tidscan TO 'on'
     SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
-    AS 15f059b443e208d0;
+    AS 6f24411e09af0e2d;
 
 COMMENT ON FUNCTION tube.tube_pods_purge(tube text, partitions integer, partition integer, leader_id uuid, seqs bigint[]) IS 'Deletes finished pods of a term.';
 
@@ -1301,7 +1302,7 @@ CREATE FUNCTION tube.tube_private_cursor_error(statement text) RETURNS text
 
 CREATE FUNCTION tube.tube_private_drop(tube text, force boolean) RETURNS void
     LANGUAGE plpgsql
-    AS 6f79f613ef827328;
+    AS af82eba20ac7f2fd;
 
 CREATE FUNCTION tube.tube_private_drop_former(digest text, VARIADIC kept tube.tube_attachment[]) RETURNS void
     LANGUAGE plpgsql
@@ -1549,7 +1550,7 @@ CREATE FUNCTION tube.tube_private_keep_note(tube text, at_least bigint, id uuid)
 
 CREATE FUNCTION tube.tube_private_keeps_plans(tube text, partitions integer) RETURNS boolean
     LANGUAGE plpgsql STABLE
-    AS b7328b996dce5132;
+    AS 2bdbabec0ba58714;
 
 CREATE FUNCTION tube.tube_private_kept_key(reg tube.tube_registry, in_key text) RETURNS text
     LANGUAGE plpgsql
@@ -1822,7 +1823,7 @@ CREATE FUNCTION tube.tube_private_pause_of(in_tube text, in_partitions integer, 
 
 CREATE FUNCTION tube.tube_private_planned(tube text, what text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE
-    AS 6b42cab5354879c8;
+    AS ffedbe37e8c2e095;
 
 CREATE FUNCTION tube.tube_private_pod_ranges(reg tube.tube_registry, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text) RETURNS TABLE(class integer, condition text)
     LANGUAGE sql
@@ -1857,7 +1858,7 @@ CREATE FUNCTION tube.tube_private_provide_outbox(outbox text) RETURNS void
 
 CREATE FUNCTION tube.tube_private_provide_planned(tube text) RETURNS void
     LANGUAGE plpgsql
-    AS 25c65b17376bd01f;
+    AS cefd084ea7ce1739;
 
 CREATE FUNCTION tube.tube_private_provide_touch(att tube.tube_attachment) RETURNS void
     LANGUAGE plpgsql
@@ -3436,9 +3437,9 @@ GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_fr
 GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_worker;
 GRANT ALL ON FUNCTION tube.tube_pods_list(tube text, in_partition integer, in_from bigint, in_to bigint, in_shard integer, in_key text, in_limit integer, in_keys integer) TO tube_monitor;
 
-REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) FROM PUBLIC;
-GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_admin;
-GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean) TO tube_worker;
+REVOKE ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean, done bigint[]) FROM PUBLIC;
+GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean, done bigint[]) TO tube_admin;
+GRANT ALL ON FUNCTION tube.tube_pods_mark(tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer, floor bigint, backfill_floor bigint, exclude_backfill boolean, done bigint[]) TO tube_worker;
 
 REVOKE ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) FROM PUBLIC;
 GRANT ALL ON FUNCTION tube.tube_pods_of(tube text, shard integer, id text, most integer) TO tube_admin;

@@ -219,7 +219,6 @@ class TubeSource:
                 "exclude_backfill": not with_backfill,
                 "seqs": Int8Array(done),
             },
-            before=(queries.PURGE,) if done else (),
         )
         pods = list(map(tuple.__new__, repeat(Pod), rows))  # as Pod._make, in a third of the time
         self.floors.advance(pods, limit, seq, with_backfill=with_backfill, provisional=provisional)

@@ -97,17 +97,17 @@ PLACES: Final = """
 
 # --- pods (pytube.sources.pods) -----------------------------------------------------------------
 
-# A mark is sent as one message of these five, with a purge after the first where there is one to
-# do. The cursor is WITH HOLD: the pods are marked and the locks gone when COMMIT ends, before the
-# first row is sent. A worker that is stopped while it reads them holds nothing that a new leader
-# would wait for. (date_part gives a double at once; extract makes a numeric first.)
+# A mark, which also purges finished pods, is sent as one message of these five. The cursor is WITH HOLD: the
+# pods are marked and the locks gone when COMMIT ends, before the first row is sent. A worker that is stopped
+# while it reads them holds nothing that a new leader would wait for. (date_part gives a double at once;
+# extract makes a numeric first.)
 MARK_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED"
 MARK_DECLARE: Final = f"""
     DECLARE marked_pods BINARY NO SCROLL CURSOR WITH HOLD FOR
     SELECT seq, op, shard, ids, payload, date_part('epoch', ts)
     FROM tube_pods_mark(
         {_TERM}, %(limit)s,
-        %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
+        %(floor)s, %(backfill_floor)s, %(exclude_backfill)s, %(seqs)s)
 """  # noqa: S608 # of a constant
 # For tubes with keys of another type than bigint.
 MARK_KEYS_DECLARE: Final = f"""
@@ -115,7 +115,7 @@ MARK_KEYS_DECLARE: Final = f"""
     SELECT seq, op, shard, keys, payload, date_part('epoch', ts)
     FROM tube_pods_mark(
         {_TERM}, %(limit)s,
-        %(floor)s, %(backfill_floor)s, %(exclude_backfill)s)
+        %(floor)s, %(backfill_floor)s, %(exclude_backfill)s, %(seqs)s)
 """  # noqa: S608 # of a constant
 MARK_COMMIT: Final = "COMMIT"
 MARK_FETCH: Final = "FETCH ALL FROM marked_pods"

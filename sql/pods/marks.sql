@@ -16,11 +16,12 @@
 --   floor              only incremental pods with a greater seq; NULL counts as 0
 --   backfill_floor     only pods of op B with a greater seq; NULL counts as 0
 --   exclude_backfill   no pods of op B
+--   done               seqs of finished pods, which are purged first, as by tube_pods_purge
 -- Result: seq, op, shard, ids (NULL where the tube's keys are not bigint), keys (NULL where they are), payload, ts.
 -- Errors: as of a call under a term; 22023 a bad pods_limit.
--- Locks: the fence and the marked rows, until the transaction ends: a new term can't begin before. A client that is
---   stopped while it reads the rows must therefore not be in the transaction any more. Send this as one message (a
---   simple query), so that the rows come after the commit, and nothing is done before all of it is there:
+-- Locks: the fence, the marked and the purged rows, until the transaction ends: a new term can't begin before. A
+--   client that is stopped while it reads the rows must therefore not be in the transaction any more. Send this as one
+--   message (a simple query), so that the rows come after the commit, and nothing is done before all of it is there:
 --     BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT * FROM tube_pods_mark(...);
 --     COMMIT; FETCH ALL FROM marked; CLOSE marked
 --   (after an error: ROLLBACK). Committed as it begins, it is READ COMMITTED.
@@ -28,13 +29,15 @@
 --   NULL) with the floors at 0, or begin a new term. A killed client's statement may still commit.
 CREATE OR REPLACE FUNCTION :"schema".tube_pods_mark(
     tube text, partitions integer, partition integer, leader_id uuid, pods_limit integer = 1000, floor bigint = 0,
-    backfill_floor bigint = 0, exclude_backfill boolean = false
+    backfill_floor bigint = 0, exclude_backfill boolean = false, done bigint[] = '{}'
 ) RETURNS TABLE (
     seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz
 )
 LANGUAGE plpgsql SECURITY DEFINER ROWS 1000 SET search_path = pg_catalog, :"schema", pg_temp SET enable_seqscan = off
-SET enable_bitmapscan = off SET enable_indexscan = on SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_bitmapscan = off SET enable_indexscan = on SET enable_tidscan = on SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    epoch bigint;
     statement text;
     marked integer;
 BEGIN
@@ -42,19 +45,25 @@ BEGIN
         RAISE EXCEPTION 'pods_limit is %', coalesce(pods_limit::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value', HINT = 'It is 1 to 1000000.';
     END IF;
-    PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
+    epoch := tube_private_hold_term(tube, partitions, partition, leader_id); -- PERFORM would run it as a query
 
     IF tube_private_keeps_plans(tube, partitions) THEN
-        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6, $7)', tube_private_planned(tube, 'mark'))
+        RETURN QUERY EXECUTE format('SELECT * FROM %s($1, $2, $3, 0, $4, $5, $6, $7, $8)',
+            tube_private_planned(tube, 'mark'))
         USING leader_id, coalesce(floor, 0), pods_limit, partition, partitions, coalesce(backfill_floor, 0),
-            exclude_backfill IS NOT TRUE;
-        RETURN;
+            exclude_backfill IS NOT TRUE, done;
+    ELSE
+        PERFORM tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
+            coalesce(done, '{}'));
+        statement := tube_private_mark_sql(tube, partitions, partition);
+        RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
+        GET DIAGNOSTICS marked = ROW_COUNT;
+        IF marked < pods_limit AND exclude_backfill IS NOT TRUE THEN
+            RETURN QUERY EXECUTE statement USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked, 1;
+        END IF;
     END IF;
-    statement := tube_private_mark_sql(tube, partitions, partition);
-    RETURN QUERY EXECUTE statement USING leader_id, coalesce(floor, 0), pods_limit, 0;
-    GET DIAGNOSTICS marked = ROW_COUNT;
-    IF marked < pods_limit AND exclude_backfill IS NOT TRUE THEN
-        RETURN QUERY EXECUTE statement USING leader_id, coalesce(backfill_floor, 0), pods_limit - marked, 1;
+    IF cardinality(done) > 0 THEN
+        PERFORM tube_private_tell_watchers(tube, partitions, partition);
     END IF;
 END
 $$;
@@ -125,12 +134,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, :"schema", pg_te
 SET enable_bitmapscan = off SET enable_indexscan = on SET enable_tidscan = on SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    epoch bigint;
     purged integer;
 BEGIN
     IF tube_private_keeps_plans(tube, partitions) THEN
-        PERFORM tube_private_hold_term(tube, partitions, partition, leader_id);
-        EXECUTE format('SELECT %s($1, 0, $2, min(s.seq), max(s.seq), $3, $4) FROM unnest($2) AS s (seq)',
-            tube_private_planned(tube, 'purge'))
+        epoch := tube_private_hold_term(tube, partitions, partition, leader_id);
+        EXECUTE format('SELECT %s($1, 0, $2, NULL, NULL, $3, $4)', tube_private_planned(tube, 'purge'))
         INTO purged USING leader_id, coalesce(seqs, '{}'), partition, partitions;
     ELSE
         purged := tube_private_change_pods('DELETE FROM %s AS pod', tube, partitions, partition, leader_id,
@@ -254,8 +263,8 @@ BEGIN
 END
 $$;
 
--- tube_private_index_of: a tube's index for a number of partitions, NULL without a valid one. Each mark and purge asks. (A
--- longer name is cut; then it is not found here, and everything takes the way of a tube that has none.)
+-- tube_private_index_of: a tube's index for a number of partitions, NULL without a valid one. (A longer name is cut; then it is
+-- not found here, and everything takes the way of a tube that has none.)
 CREATE OR REPLACE FUNCTION :"schema".tube_private_index_of(tube text, partitions integer) RETURNS regclass
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -269,21 +278,25 @@ $$;
 
 -- tube_private_keeps_plans: whether the generated functions of a tube serve a number of partitions: its index is there,
 -- and no other one of the kind. (Of two, a plan that was made for an empty queue may take the other one, and stay so.)
+-- Each mark and purge asks, so it does not call tube_private_index_of, which takes as long again.
 CREATE OR REPLACE FUNCTION :"schema".tube_private_keeps_plans(tube text, partitions integer) RETURNS boolean
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-    index CONSTANT regclass := tube_private_index_of(tube, partitions);
+    queue CONSTANT regclass := to_regclass(quote_ident(tube));
+    index CONSTANT regclass := to_regclass(quote_ident(
+        format('%s_%s_p%s_idx', tube, left(md5('queue ' || tube), 8), partitions)));
 BEGIN
     RETURN index IS NOT NULL AND NOT EXISTS (SELECT FROM pg_index AS i
-        WHERE i.indrelid = to_regclass(quote_ident(tube)) AND i.indexrelid <> index AND i.indnatts = 3);
+        WHERE i.indrelid = queue AND i.indnatts = 3 AND (i.indexrelid <> index OR NOT i.indisvalid));
 END
 $$;
 
--- tube_private_planned: the name of a function that is generated for a tube: what: mark or purge.
+-- tube_private_planned: the name of a function that is generated for a tube, in pytube's schema: what: mark or purge. (No
+-- function is looked for in pg_temp, so it needs no schema where that is in the path.)
 CREATE OR REPLACE FUNCTION :"schema".tube_private_planned(tube text, what text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-    RETURN tube_private_qualify(format('tube_private_%s_%s', what, left(md5(tube), 16)));
+    RETURN format('tube_private_%s_%s', what, left(md5(tube), 16));
 END
 $$;
 
@@ -296,6 +309,8 @@ CREATE OR REPLACE FUNCTION :"schema".tube_private_provide_planned(tube text) RET
 LANGUAGE plpgsql AS $$
 DECLARE
     partitions CONSTANT integer := (tube_private_require(tube)).partitions;
+    mark_name CONSTANT text := tube_private_qualify(tube_private_planned(tube, 'mark'));
+    purge_name CONSTANT text := tube_private_qualify(tube_private_planned(tube, 'purge'));
     mark CONSTANT text := tube_private_mark_sql(tube, partitions, NULL);
     purge CONSTANT text := format('DELETE FROM %s AS pod WHERE ', tube_private_qualify(tube));
     dense CONSTANT text := tube_private_pods_where(tube, partitions, NULL, true);
@@ -308,13 +323,17 @@ BEGIN
     EXECUTE format($ddl$
         CREATE OR REPLACE FUNCTION %s(
             leader_id uuid, floor bigint, pods_limit integer, class integer, in_partition integer, in_partitions integer,
-            backfill_floor bigint, backfill boolean
+            backfill_floor bigint, backfill boolean, finished bigint[]
         ) RETURNS TABLE (seq bigint, op text, shard integer, ids bigint[], keys text[], payload jsonb, ts timestamptz)
-        LANGUAGE plpgsql AS %L$ddl$, tube_private_planned(tube, 'mark'), format($body$
+        LANGUAGE plpgsql AS %L$ddl$, mark_name, format($body$
         #variable_conflict use_column
         DECLARE
+            purged integer;
             marked integer;
         BEGIN%1$s
+            IF cardinality(finished) > 0 THEN
+                purged := %3$s(leader_id, 0, finished, NULL, NULL, in_partition, in_partitions);
+            END IF;
             RETURN QUERY %2$s;
             GET DIAGNOSTICS marked = ROW_COUNT;
             IF backfill AND marked < pods_limit THEN
@@ -324,13 +343,13 @@ BEGIN
                 RETURN QUERY %2$s;
             END IF;
         END
-        $body$, refusal, mark));
+        $body$, refusal, mark, purge_name));
     EXECUTE format($ddl$
         CREATE OR REPLACE FUNCTION %s(
             leader_id uuid, class integer, seqs bigint[], least_seq bigint, greatest_seq bigint, in_partition integer,
             in_partitions integer
         ) RETURNS integer
-        LANGUAGE plpgsql AS %L$ddl$, tube_private_planned(tube, 'purge'), format($body$
+        LANGUAGE plpgsql AS %L$ddl$, purge_name, format($body$
         DECLARE
             purged integer := 0;
             done integer;
@@ -345,9 +364,9 @@ BEGIN
             RETURN purged;
         END
         $body$, refusal, CASE WHEN dense = sparse THEN purge || dense || ';'
-            ELSE format('IF coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) THEN %s; ELSE %s; END IF;',
+            ELSE format('SELECT min(s.seq), max(s.seq) INTO least_seq, greatest_seq FROM unnest(seqs) AS s (seq);'
+                ' IF coalesce(greatest_seq - least_seq < 64 * cardinality(seqs), true) THEN %s; ELSE %s; END IF;',
                 purge || dense, purge || sparse) END));
-    EXECUTE format('REVOKE ALL ON FUNCTION %s, %s FROM PUBLIC', tube_private_planned(tube, 'mark'),
-        tube_private_planned(tube, 'purge'));
+    EXECUTE format('REVOKE ALL ON FUNCTION %s, %s FROM PUBLIC', mark_name, purge_name);
 END
 $$;

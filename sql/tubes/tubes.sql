@@ -339,7 +339,8 @@ BEGIN
         || 'SELECT tube_private_drop_former(NULL, NULL)'::text || format('DROP TABLE %s', queue), format('tube %L is dropped', tube));
     EXECUTE format('DROP FUNCTION IF EXISTS %I.%I(integer, %s[], char, jsonb, integer)',
         tube_private_schema(), tube_private_name(tube, '_touch'), reg.key_type);
-    EXECUTE format('DROP FUNCTION IF EXISTS %s, %s', tube_private_planned(tube, 'mark'), tube_private_planned(tube, 'purge'));
+    EXECUTE format('DROP FUNCTION IF EXISTS %s, %s', tube_private_qualify(tube_private_planned(tube, 'mark')),
+        tube_private_qualify(tube_private_planned(tube, 'purge')));
     DELETE FROM tube_registry AS r WHERE r.tube = reg.tube;
     EXECUTE format('DROP SEQUENCE %s', tube_private_qualify('tube_sleeps_' || reg.number));
 END

@@ -74,3 +74,20 @@ async def test_under_a_term_that_is_over_neither_is_done(conn: Conn, source: Tub
     with pytest.raises(Fenced):
         await source.mark(2, settled=None, done=[pod.seq for pod in first])
     assert left(conn) == [(1, True), (2, True), (3, False), (4, False), (5, False), (6, False)]
+
+
+@pytest.mark.parametrize("indexes", ["its own", "none"])
+async def test_a_mark_purges_both_classes_whatever_index_there_is(
+    conn: Conn, source: TubeSource, indexes: str
+) -> None:
+    conn.execute(
+        "INSERT INTO tube.queue (op, shard, ids) SELECT 'B', 0, ARRAY[g] FROM generate_series(7, 9) g"
+    )
+    if indexes == "none":
+        row = conn.execute("SELECT name FROM tube_private_indexes('queue')").fetchone()
+        assert row is not None
+        conn.execute(f"DROP INDEX {row[0]}".encode())
+    first = await source.mark(8, settled=None)
+    second = await source.mark(8, settled=None, done=[pod.seq for pod in first[1:]])
+    assert [pod.ids for pod in second] == [[9]]
+    assert left(conn) == [(1, True), (9, True)]

@@ -232,10 +232,10 @@ class FakeSession(Queries):
         before: tuple[str, ...] = (),
     ) -> list[tuple[Any, ...]]:
         assert statements[1] == queries.MARK_DECLARE, "only a mark is sent as one message"
+        assert not before, "a mark purges, too"
         await asyncio.sleep(0)
         self._check(dict(arguments))
-        for statement in before:
-            self._answers()[statement](dict(arguments))
+        self.tube.purge(arguments["seqs"])
         pods = self.tube.mark(
             arguments["limit"],
             (arguments["floor"], arguments["backfill_floor"]),
