@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import pytest
 from aiohttp import ClientSession, web
 
 from pytube.embedded.process import HOST, Port
-from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, UsageError
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Retry, Stale, Token
 from pytube.sinks.opensearch import OpenSearchSink
+from pytube.sinks.opensearch.client import LONGEST_ANSWER
 from pytube.sinks.opensearch.index import STAMP
 from pytube.testing import batch
 from tests.helpers.waiting import wait_until_async
@@ -250,6 +251,25 @@ async def test_a_request_that_failed(
     with pytest.raises(error, match=what) as caught:
         await sink.send(batch({1: {}}))
     assert caught.type is error
+    assert await sink.send(batch({1: {}})) == [OK]
+    await sink.close()
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "application/json"})
+    await response.prepare(request)
+    with suppress(ConnectionError):
+        while True:
+            await response.write(b" " * (1 << 20))
+    return response
+
+
+async def test_an_answer_without_end_is_given_up(server: Server) -> None:
+    """Within the time of a request, it could fill the memory."""
+    sink = await opened(server)
+    server.bulk = [endless]
+    with pytest.raises(SinkContract, match=f"more than {LONGEST_ANSWER} bytes"):
+        await sink.send(batch({1: {}}))
     assert await sink.send(batch({1: {}})) == [OK]
     await sink.close()
 

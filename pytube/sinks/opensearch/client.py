@@ -140,6 +140,9 @@ _WORTH = 4096
 _IN_LOOP = 64 * 1024
 """Bytes that are compressed within the event loop; more go to a thread."""
 
+LONGEST_ANSWER = 32 * 1024 * 1024
+"""Bytes of an answer without documents: of 500 documents with a reason each, it has a megabyte."""
+
 _DOWN = 30.0
 """Seconds for which a node that could not be reached is asked last."""
 
@@ -183,15 +186,19 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | bytes | None = None,
+        most: int | None = LONGEST_ANSWER,
         begin: Callable[[], None] = lambda: None,
     ) -> Any:
         """The decoded answer. A method that is repeatable by HTTP's rules may be sent twice.
+
+        `most`: bytes of the answer; None where it has documents.
 
         `begin` as for `http.Client.request`.
 
         Raises:
             SinkUnavailable: nothing was sent.
             SinkTimeout: what the server did is not known.
+            SinkContract: the answer is too large.
             Refused: the server's error.
         """
         headers = {**self._headers, "content-type": _LINES if isinstance(body, bytes) else _JSON}
@@ -205,7 +212,7 @@ class Client:
         for node in nodes:
             try:
                 answer = await node.request(
-                    method, path, headers=headers, params=params, body=data, begin=begin
+                    method, path, headers=headers, params=params, body=data, most=most, begin=begin
                 )
             except http.Unreachable:
                 self._down_until[node] = clock.now() + _DOWN
