@@ -66,7 +66,8 @@ _AS_REPLICA = """
             AND s.source IN ('configuration file', 'command line', 'environment variable')
     )
     SELECT f.rolname, pg_catalog.format('ALTER ' || f.altered || ' RESET session_replication_role', f.rolname,
-        pg_catalog.current_database()) || CASE f.altered WHEN 'SYSTEM' THEN '; SELECT pg_reload_conf()' ELSE '' END
+            pg_catalog.current_database())
+        || CASE f.altered WHEN 'SYSTEM' THEN '; SELECT pg_reload_conf()' ELSE '' END
     FROM found AS f WHERE EXISTS (SELECT FROM {s}.tube_attachment AS a WHERE NOT a.replica)
     ORDER BY 1 NULLS FIRST, 2
 """
