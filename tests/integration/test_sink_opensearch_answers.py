@@ -255,6 +255,18 @@ async def test_a_request_that_failed(
     await sink.close()
 
 
+def echo(status: int) -> Answer:
+    """Repeats the login in its reason, as some proxies do."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        error = {"type": "some_exception", "reason": f"Authorization={request.headers.get('Authorization')}"}
+        if status != 200:
+            return web.json_response({"error": error}, status=status)
+        return await items({"index": {"status": 400, "error": error}}, item(201))(request)
+
+    return answer
+
+
 async def endless(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"content-type": "application/json"})
     await response.prepare(request)
@@ -401,6 +413,14 @@ async def test_no_secret_is_in_an_error_or_a_log(
     server.bulk = [cut_half_way]
     with pytest.raises(SinkTimeout) as cut:
         await sink.send(batch({1: {"body": "private"}}))
+    for echoes in (401, 500):
+        server.bulk = [echo(echoes)]
+        with pytest.raises(SinkError) as echoed:
+            await sink.send(batch({1: {}}))
+        texts.append(repr(echoed.value))
+    server.bulk = [echo(200)]
+    texts += [repr(await sink.send(batch({1: {}, 2: {}})))]
+    assert all("********" in text for text in texts[-3:])
     texts += [repr(cut.value), repr(sink), repr(vars(sink)), caplog.text]
     secrets = (CANARY, base64.b64encode(f"ada:{CANARY}".encode()).decode(), "private")
     assert not [text for text in texts for secret in secrets if secret in text]

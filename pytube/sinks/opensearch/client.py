@@ -164,11 +164,14 @@ class Client:
         self.where = ", ".join(options.url)
         self._compress = options.compress
         self._headers = {"accept": _JSON, "user-agent": "pytube"}
+        self._secrets: list[str] = []
         if options.api_key is not None:
-            self._headers["authorization"] = f"ApiKey {options.api_key.get_secret_value()}"
+            self._secrets = [options.api_key.get_secret_value()]
+            self._headers["authorization"] = f"ApiKey {self._secrets[0]}"
         if options.user is not None and options.password is not None:
-            login = f"{options.user}:{options.password.get_secret_value()}"
-            self._headers["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+            password = options.password.get_secret_value()
+            self._secrets = [base64.b64encode(f"{options.user}:{password}".encode()).decode(), password]
+            self._headers["authorization"] = f"Basic {self._secrets[0]}"
         tls = None
         if any(url.startswith("https:") for url in options.url):
             tls = http.tls_context("opensearch", options, verify=options.verify)
@@ -222,6 +225,12 @@ class Client:
                 return self._decoded(answer)
         raise AssertionError("there is a node")
 
+    def hide(self, text: str) -> str:
+        """`text` without the login: a proxy may repeat the headers of a request in its reasons."""
+        for secret in self._secrets:
+            text = text.replace(secret, "********")
+        return text
+
     async def close(self) -> None:
         """Begin no more requests; connections are closed after the last one under way."""
         for node in self._nodes:
@@ -238,7 +247,9 @@ class Client:
             return found
         error = found.get("error") if isinstance(found, dict) else None
         error = error if isinstance(error, dict) else {}
-        raise Refused(answer.status, error.get("type") or "", "; ".join(_reasons(error)))
+        raise Refused(
+            answer.status, self.hide(str(error.get("type") or "")), self.hide("; ".join(_reasons(error)))
+        )
 
 
 async def _compressed(data: bytes) -> bytes:
