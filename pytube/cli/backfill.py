@@ -362,6 +362,7 @@ def await_backfills(database: Database, tubes: Collection[str], again: str, *, t
 
 async def _until_sent(database: Database, numbers: Sequence[int], display: Display, timeout: float) -> None:
     ends = time.monotonic() + timeout
+    led_at = time.monotonic()  # when a worker led the tube last
     async with _session(database) as session:
 
         async def watch(progress: Progress) -> None:
@@ -375,7 +376,7 @@ async def _until_sent(database: Database, numbers: Sequence[int], display: Displ
                 raise WaitTimeout(f"{after}{_name(progress)} is not delivered ({_detail(progress)}): {why}")
 
         for number in numbers:
-            led_at = time.monotonic()  # when a worker led the tube last
+            led_at = time.monotonic()
             await BackfillRun(session, number, BackfillConfig(), display).wait_until_delivered(watch)
 
 

@@ -69,6 +69,10 @@ TRANSIENT = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailur
 """Rolled back as a whole through no fault of the statement, which may succeed when repeated at once.
 Timeouts are not among them: the code that sets one decides what to do when it is reached."""
 
+OF_DATA: Final = ("20", "21", "22", "23", "38", "54", "P0")
+"""Classes of SQLSTATEs by which single rows make a statement fail: a CASE of a function, cardinality, data,
+constraints of domains and tables, code in other languages, limits (of nesting, say), a function's RAISE."""
+
 _GONE = {
     "25P03",  # idle_in_transaction_session_timeout
     "57P01",  # admin_shutdown

@@ -19,7 +19,15 @@ import psycopg
 from pytube.config import DocumentConfig, EnrichConfig
 from pytube.db.arrays import array_of
 from pytube.db.connect import NoAnswer, wait_for_answer
-from pytube.db.errors import GRANTS, about, describe, how_to_let_read, is_connection_lost, translate
+from pytube.db.errors import (
+    GRANTS,
+    OF_DATA,
+    about,
+    describe,
+    how_to_let_read,
+    is_connection_lost,
+    translate,
+)
 from pytube.db.locks import LockListener, Reads, TableLock, Waiting, told_of_locks
 from pytube.db.session import STEADY_PLANS, SessionPool, Use
 from pytube.documents.resolve import digest_of, why_not_applied
@@ -38,7 +46,6 @@ from pytube.model import Id, KeyType
 
 OnRoots = Callable[[Roots], None]
 
-_DATA_ERRORS = ("21", "22")  # SQLSTATE classes: cardinality violation, data exception
 _CANCELED = "57014"
 _FEW = 20
 """Ids up to which a plan for any ten does: to plan for these very ids costs more than to read them."""
@@ -338,7 +345,7 @@ def _as_ours(error: psycopg.Error, tube: str, lock: TableLock | None) -> PytubeE
     if ours is not None:
         return ours
     text = f"rows for tube {tube!r} can't be read: {describe(error)}"
-    if (error.sqlstate or "").startswith(_DATA_ERRORS):
+    if (error.sqlstate or "").startswith(OF_DATA):
         return EnrichDataError(text)
     if error.sqlstate == _CANCELED:
         return EnrichTimeout(text)

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from pytube.counts import say_count
-from pytube.health.findings import Check, Look, fail, ok, warn
+from pytube.health.findings import Check, Look, fail, judged, ok, warn
 from pytube.tubes.queries import within
 
 _NAMED = 3
@@ -53,6 +53,39 @@ _NOT_FIRING = """
 """
 
 
+# Rows that such a session writes fire only the triggers of tables that are attached with --replica.
+_AS_REPLICA = """
+    WITH setting AS (
+        SELECT DISTINCT ON (s.setrole) s.setrole, s.setdatabase, pg_catalog.lower(c) AS text
+        FROM pg_catalog.pg_db_role_setting AS s, unnest(s.setconfig) AS c
+        WHERE pg_catalog.lower(c) LIKE 'session_replication_role=%' AND s.setdatabase IN (0, (
+            SELECT d.oid FROM pg_catalog.pg_database AS d WHERE d.datname = pg_catalog.current_database()))
+        ORDER BY s.setrole, s.setdatabase DESC
+    ), found AS (
+        SELECT r.rolname::text, CASE WHEN s.setrole = 0 AND s.setdatabase <> 0 THEN 'DATABASE %2$I'
+            ELSE 'ROLE ' || CASE WHEN s.setrole = 0 THEN 'ALL' ELSE '%1$I' END
+                || CASE WHEN s.setdatabase <> 0 THEN ' IN DATABASE %2$I' ELSE '' END END AS altered
+        FROM setting AS s LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = s.setrole
+        WHERE s.text = 'session_replication_role=replica' AND (s.setrole = 0 OR r.rolcanlogin)
+        UNION ALL
+        SELECT NULL, 'SYSTEM' FROM pg_catalog.pg_settings AS s
+        WHERE s.name = 'session_replication_role' AND s.setting = 'replica'
+            AND s.source IN ('configuration file', 'command line', 'environment variable')
+    )
+    SELECT f.rolname, pg_catalog.format('ALTER ' || f.altered || ' RESET session_replication_role', f.rolname,
+            pg_catalog.current_database())
+        || CASE f.altered WHEN 'SYSTEM' THEN '; SELECT pg_reload_conf()' ELSE '' END
+    FROM found AS f WHERE EXISTS (SELECT FROM {s}.tube_attachment AS a WHERE NOT a.replica)
+    ORDER BY 1 NULLS FIRST, 2
+"""
+
+_NO_TABLE = """
+    SELECT l.tube FROM {s}.tube_list() AS l WHERE l.tbl IS NULL
+        AND l.tube NOT IN (SELECT d.tube FROM {s}.tube_documents() AS d WHERE d.companion_of IS NOT NULL)
+    ORDER BY l.tube
+"""
+
+
 class _Silent(NamedTuple):
     """A table, or a part of it, some of whose triggers are missing or don't fire."""
 
@@ -69,6 +102,8 @@ class _Silent(NamedTuple):
 
 def check_capture(look: Look) -> Iterator[Check]:
     """Whether owners of tables have agreed, and all triggers are there and fire."""
+    yield from _check_attached(look)
+    yield from _check_roles(look)
     given_away = set()
     ((sync,),) = look.connection.execute(_SYNC, [look.schema]).fetchall()
     for table, owner, tube in look.connection.execute(within(_NOT_AGREED, look.schema)).fetchall():
@@ -88,6 +123,32 @@ def check_capture(look: Look) -> Iterator[Check]:
         yield _check_disabled(list(alike))
     if not silent:
         yield ok("triggers", "of attached tables are there, and fire")
+
+
+def _check_attached(look: Look) -> Iterator[Check]:
+    """Whether each tube has a table: a dropped one is detached, and a new one of its name is another."""
+    for (tube,) in look.connection.execute(within(_NO_TABLE, look.schema)).fetchall():
+        section = look.config.tubes.get(tube)
+        if section is not None and section.enrich.mode == "none":
+            continue  # its keys come from touches by hand, and nothing is read
+        check = warn(
+            f"tables of {tube}",
+            "none is attached, so no write is captured; of a table that was dropped, the documents stay",
+            shlex.join(["pytube", "tube", "attach", tube, "TABLE"]) + ", then backfill it",
+        )
+        yield judged(check, look.config, tube)
+
+
+def _check_roles(look: Look) -> Iterator[Check]:
+    """Whether writers have `session_replication_role` set so that no trigger fires for their writes."""
+    for role, reset in look.connection.execute(within(_AS_REPLICA, look.schema)).fetchall():
+        who, judge = ("all roles without their own setting", fail) if role is None else (f"role {role}", warn)
+        yield judge(
+            "replication role",
+            f"session_replication_role is replica for {who}: writes to tables attached without --replica are "
+            "missed",
+            f"run: {reset}; then reconnect its sessions, and backfill the tables that it has written to",
+        )
 
 
 def _kind_of_missing(row: _Silent) -> tuple[object, ...]:

@@ -20,6 +20,7 @@ from pytube.declarations.survey import survey
 from pytube.documents.resolve import resolve, unresolved
 from pytube.errors import ConfigError, PooledSession, PytubeError, how_to_install, on_host, page
 from pytube.health import captured, queues, server
+from pytube.health.backfills import check_backfills
 from pytube.health.findings import Check, Level, Look, fail, ok, refused, warn, with_host
 from pytube.health.fleet import place
 from pytube.logs import Logger, UserFaults, heard
@@ -211,6 +212,7 @@ _OF_QUEUES: Final[dict[str, Callable[[Look], Iterator[Check]]]] = {
     "leaders": queues.check_delivery,
     "ids": queues.check_ids,
     "owners": captured.check_capture,
+    "backfills": check_backfills,
     "partitions": queues.check_reach,
     "outboxes": queues.check_outboxes,
     "documents": check_documents,

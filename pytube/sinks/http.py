@@ -63,7 +63,6 @@ class Client:
         resolve: Resolve,
         tls: ssl.SSLContext | None,
         idle_seconds: float = 15.0,
-        most: int | None = None,
     ) -> None:
         """Connects to nothing yet.
 
@@ -75,7 +74,6 @@ class Client:
                 who restricts addresses asks for that of `place_of(url)` before.
             tls: how certificates are checked.
             idle_seconds: for which an idle connection is kept.
-            most: bytes of an answer, which is not unpacked then; None: any number.
         """
         self.name = name
         self._url = url
@@ -85,7 +83,6 @@ class Client:
         self._connect_timeout = options.connect_timeout
         self._timeout = options.timeout
         self._idle_seconds = idle_seconds
-        self._most = most
         self._session: aiohttp.ClientSession | None = None
         self._users = 0
         self._closed = False
@@ -98,9 +95,12 @@ class Client:
         headers: Mapping[str, str],
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
+        most: int | None,
         begin: Callable[[], None] = lambda: None,
     ) -> Answer:
         """The answer, whatever its status is. A method that HTTP calls idempotent may be sent twice.
+
+        `most`: bytes of the answer; None: any number. It is not unpacked: a few could become gigabytes.
 
         `begin` is called right before the first byte is sent, and raises `SinkUnavailable` if it must not be.
 
@@ -134,7 +134,7 @@ class Client:
                         allow_redirects=False,
                     )
                     assert begun, "aiohttp has sent a request without asking"
-                    return Answer(response.status, response.headers, await self._body(response))
+                    return Answer(response.status, response.headers, await self._body(response, most))
             # Without their causes, which hold headers and URLs.
             except SinkUnavailable:
                 if begun:  # sent; the refusal is about sending it again
@@ -174,23 +174,23 @@ class Client:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             request_class=_Request,
-            auto_decompress=self._most is None,
-            skip_auto_headers=("Accept-Encoding",),  # answers are short, or from near by
+            auto_decompress=False,
+            headers={"accept-encoding": "identity"},  # answers are short, or from near by
             timeout=aiohttp.ClientTimeout(),  # the limit is on the whole request
             max_line_size=_LONGEST_HEADER,
             max_field_size=_LONGEST_HEADER,
         )
 
-    async def _body(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, response: aiohttp.ClientResponse, most: int | None) -> bytes:
         found = bytearray()
         try:
             async for piece in response.content.iter_any():
                 found += piece
-                if self._most is not None and len(found) > self._most:
+                if most is not None and len(found) > most:
                     if response.status >= 300:  # its words do not matter
                         response.close()
                         break
-                    raise SinkContract(f"{self.name} answered more than {self._most} bytes")
+                    raise SinkContract(f"{self.name} answered more than {most} bytes")
         except BaseException:
             response.close()
             raise

@@ -17,12 +17,12 @@ from psycopg.pq import Format
 
 from pytube.db.arrays import Int8Array, array_of
 from pytube.db.connect import connect_async, connection_string, shut_down, wait_for_answer
-from pytube.db.errors import TRANSIENT, describe, is_connection_lost
+from pytube.db.errors import OF_DATA, TRANSIENT, describe, is_connection_lost
 from pytube.db.session import Session, SessionPool, tried
 from pytube.errors import ConfigError, DatabaseUnavailable, SinkError, SinkTimeout, SinkUnavailable
 from pytube.model import OK, Batch, Document, Id, Key, KeyType, Reject, Result, Retry, Stale, Token
 from pytube.sinks.base import PAGE, Stored, Trial, of_the_suite, refuse_lapsed
-from pytube.sinks.postgres_statements import OF_DOCUMENTS, Tables
+from pytube.sinks.postgres_statements import Tables
 from pytube.sinks.postgres_table import (
     PostgresOptions,
     create,
@@ -231,7 +231,7 @@ class PostgresSink:
         try:
             rows = await _rows(connection, tables.cast, {"docs": _JsonArray(bodies)})
         except psycopg.Error as error:
-            if not (error.sqlstate or "").startswith(OF_DOCUMENTS):
+            if not (error.sqlstate or "").startswith(OF_DATA):
                 raise
             if len(bodies) == 1:
                 return [None]
@@ -380,7 +380,7 @@ async def _results(connection: psycopg.AsyncConnection, tables: Tables, batch: B
     try:
         answers = await tried(partial(_written, connection, tables, batch, ordered))
     except psycopg.Error as error:
-        if not (error.sqlstate or "").startswith(OF_DOCUMENTS):
+        if not (error.sqlstate or "").startswith(OF_DATA):
             raise
         if len(documents) == 1:
             return [Reject(f"{describe(error)} (SQLSTATE {error.sqlstate})")]

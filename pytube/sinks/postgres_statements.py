@@ -7,6 +7,7 @@ from typing import Final
 
 from psycopg import sql
 
+from pytube.db.errors import OF_DATA
 from pytube.model import KeyType
 from pytube.sinks.postgres_table import STAMPS, Column, PostgresOptions, as_it_is, commas
 
@@ -46,9 +47,6 @@ _DELETE = """
     UPDATE {stamps} s SET deleted_at = pg_catalog.statement_timestamp()
     FROM own k WHERE s.id = k.id {stamp_shard}
 """
-OF_DOCUMENTS = ("21", "22", "23", "54", "P0")
-"""Classes of SQLSTATEs that a document causes: cardinality, data, constraints, limits, a trigger's RAISE."""
-
 # Where a batch is refused for some of its documents, a block writes each in a subtransaction. A block has no
 # arguments, so they are settings of the transaction; documents are bytes there, as a text could be refused.
 # All goes as one message, which is a transaction: of several, the locks would be held for as long as a worker
@@ -207,7 +205,7 @@ class Tables:
         block = sql.SQL(_ONE_BY_ONE).format(
             write=as_it_is(self.write.as_string() % given),
             delete=as_it_is(self.delete.as_string() % given),
-            of_documents=sql.Literal(list(OF_DOCUMENTS)),
+            of_documents=sql.Literal(list(OF_DATA)),
             **self._names,
         )
         do = sql.SQL("DO {}").format(sql.Literal(block.as_string().replace("%", "%%")))

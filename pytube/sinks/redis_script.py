@@ -232,6 +232,11 @@ def payload_of(document: Document, mode: Mode) -> Sequence[bytes]:
     return b"%d" % len(fields), *fields
 
 
+MOST_FIELDS = 100_000
+"""Fields of a hash. A document of 64 MiB could have millions: the event loop would do nothing else for longer
+than a term lasts, and each next term would come to the same document."""
+
+
 def hash_fields(body: bytes) -> list[bytes]:
     """The top-level fields of a JSON object with their values, alternately.
 
@@ -239,11 +244,13 @@ def hash_fields(body: bytes) -> list[bytes]:
     so that numbers keep their digits. Of a name that comes twice, the last value counts.
 
     Raises:
-        ValueError: it is not a JSON object, or a text in it has no UTF-8 form.
+        ValueError: it is not a JSON object, has too many fields, or a text in it has no UTF-8 form.
     """
     found: dict[str, bytes] = {}
     try:
-        for name, value, own in cut(body.decode(), "{}", "it is not a JSON object"):
+        for at, (name, value, own) in enumerate(cut(body.decode(), "{}", "it is not a JSON object")):
+            if at >= MOST_FIELDS:
+                raise ValueError(f"it has more than {MOST_FIELDS} fields")
             found.pop(name, None)
             if value is not None:
                 found[name] = (value if isinstance(value, str) else own).encode()

@@ -296,7 +296,6 @@ class WebhookSink:
             resolve=self._allowed,
             tls=tls,
             idle_seconds=_IDLE_SECONDS,
-            most=LONGEST_ANSWER,
         )
 
     async def _allowed(self, host: str, port: int) -> list[str]:
@@ -358,7 +357,9 @@ class WebhookSink:
             begun = True
 
         try:
-            answer = await client.request("POST", headers=self._headers(body), body=body, begin=begin)
+            answer = await client.request(
+                "POST", headers=self._headers(body), body=body, most=LONGEST_ANSWER, begin=begin
+            )
         except (asyncio.CancelledError, SinkTimeout):
             if begun:
                 self._leave(batch)
@@ -370,7 +371,6 @@ class WebhookSink:
         headers = {
             "content-type": CONTENT_TYPES[self._options.format],
             "accept": "application/json",
-            "accept-encoding": "identity",
             "user-agent": "pytube",
             "webhook-id": message,
             "webhook-timestamp": str(now),

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from pytube.health.doctor import examine
 from pytube.health.findings import Check, Level
-from tests.helpers.capture import Conn, attach, make_item, make_tube, open_session
+from tests.helpers.capture import Conn, attach, make_item, make_tube, open_session, scalar
 from tests.helpers.database import TestServer
 from tests.helpers.roles import as_role, database_name, roles
 from tests.helpers.waiting import wait_until
@@ -99,6 +99,105 @@ class TestSlots:
         check = one(any_dsn, f"replication slot {slot}", Level.WARN)
         assert check.finding.startswith("lost WAL")
         assert str(check.remedy).endswith("drop the slot: SELECT pg_drop_replication_slot('the_copy')")
+
+
+class TestReplicationRole:
+    """With `session_replication_role` as replica, a role writes past the triggers."""
+
+    @pytest.fixture
+    def people(self, any_dsn: str, session: Conn) -> Iterator[Conn]:
+        make_tube(session)
+        make_item(session, "public.item")
+        attach(session, "public.item", 0)
+        with roles(any_dsn, "loader") as admin:
+            yield admin
+
+    def found(self, dsn: str) -> list[Check]:
+        return checks(dsn, "replication role")
+
+    def test_of_roles_and_of_all(self, any_dsn: str, people: Conn) -> None:
+        database = database_name(any_dsn)
+        assert self.found(any_dsn) == []
+        for change, level, who in (
+            ("ROLE loader", Level.WARN, "role loader"),
+            (f"ROLE loader IN DATABASE {database}", Level.WARN, "role loader"),
+            (f"DATABASE {database}", Level.FAIL, "all roles without their own setting"),
+        ):
+            people.execute(f"ALTER {change} SET session_replication_role = 'Replica'".encode())
+            (check,) = self.found(any_dsn)
+            assert check.level is level
+            assert check.finding == (
+                f"session_replication_role is replica for {who}: writes to tables attached without --replica "
+                "are missed"
+            )
+            people.execute(str(check.remedy).partition("run: ")[2].partition(";")[0].encode())
+            assert self.found(any_dsn) == []
+
+    def test_tables_that_follow_replication_miss_nothing(
+        self, any_dsn: str, session: Conn, people: Conn
+    ) -> None:
+        people.execute("ALTER ROLE loader SET session_replication_role = replica")
+        assert len(self.found(any_dsn)) == 1
+        session.execute("SELECT tube_table_ensure_attached('es-live', 'public.item', 0, replica => true)")
+        assert self.found(any_dsn) == []
+
+
+class TestTables:
+    def test_a_table_that_was_dropped(self, any_dsn: str, session: Conn) -> None:
+        """A new one of its name is another table."""
+        make_tube(session)
+        make_item(session, "public.item")
+        attach(session, "public.item", 0)
+        assert checks(any_dsn, "tables of es-live") == []
+        session.execute("DROP TABLE public.item")
+        session.execute("SELECT tube_sync()")
+        make_item(session, "public.item")
+        check = one(any_dsn, "tables of es-live", Level.WARN)
+        assert check.finding.startswith("none is attached, so no write is captured")
+        by_hand = """
+            [tube."es-live".enrich]
+            mode = "none"
+            [tube."es-live".sink]
+            type = "jsonl"
+            path = "/dev/null"
+        """
+        assert checks(any_dsn, "tables of es-live", by_hand) == []
+
+
+class TestBackfills:
+    @pytest.fixture
+    def begun(self, any_dsn: str, session: Conn) -> int:
+        """The number of one that was begun, and that nobody works on."""
+        make_tube(session)
+        make_item(session, "public.item")
+        attach(session, "public.item", 0)
+        one(any_dsn, "backfills", Level.OK)
+        return int(scalar(session, "SELECT tube_backfill_create('es-live', 'public.item')"))
+
+    def test_nobody_works_on_it(self, any_dsn: str, session: Conn, begun: int) -> None:
+        check = one(any_dsn, "backfill of public.item", Level.WARN)
+        assert check.finding == "no process works on it, so not all rows are sent to es-live"
+        assert str(check.remedy).endswith("pytube backfill resume es-live --table public.item")
+        session.execute("SELECT tube_backfill_lock(%s)", [begun])
+        one(any_dsn, "backfills", Level.OK)
+
+    def test_it_is_paused(self, any_dsn: str, session: Conn, begun: int) -> None:
+        session.execute("SELECT tube_backfill_command(%s, 'pause')", [begun])
+        check = one(any_dsn, "backfill of public.item", Level.WARN)
+        assert check.finding == "it is paused, so not all rows are sent to es-live"
+
+    def test_it_failed(self, any_dsn: str, session: Conn, begun: int) -> None:
+        """It read with the rights of a role that may not read the table."""
+        with roles(any_dsn, "filler IN ROLE tube_worker"), open_session(as_role(any_dsn, "filler")) as filler:
+            filler.execute("SELECT tube_backfill_lock(%s)", [begun])
+            assert scalar(filler, "SELECT tube_backfill_collect(%s)", (begun,)) is None
+        check = one(any_dsn, "backfill of public.item", Level.FAIL)
+        assert check.finding == (
+            "it failed, so documents of es-live may be missing or old: permission denied for table item"
+        )
+        assert check.remedy == "fix the cause, then: pytube backfill start es-live --table public.item"
+        session.execute("SELECT tube_backfill_lock(tube_backfill_create('es-live', 'public.item'))")
+        one(any_dsn, "backfills", Level.OK)
 
 
 class TestWake:

@@ -203,6 +203,36 @@ async def test_a_query_that_one_row_makes_fail_is_told_from_one_that_is_wrong(ds
         await reader.pool.close()
 
 
+@pytest.mark.parametrize(
+    ("document", "state"),
+    [
+        ("(repeat('[', deep) || repeat(']', deep))::jsonb", "54001"),
+        ("to_json(n::few)", "23514"),
+        ("to_json(checked(n))", "P0001"),
+    ],
+)
+async def test_a_row_that_no_document_can_be_made_of_stops_no_other(
+    dsn: str, conn: Conn, document: str, state: str
+) -> None:
+    """Nested too deeply, against a domain's rule, refused by a function: whoever writes rows may cause it."""
+    conn.execute("CREATE DOMAIN public.few AS integer CHECK (VALUE > 0)")
+    conn.execute(
+        "CREATE FUNCTION public.checked(n integer) RETURNS integer LANGUAGE plpgsql AS"
+        " 'BEGIN IF n = 0 THEN RAISE EXCEPTION ''none''; END IF; RETURN n; END'"
+    )
+    reader = Reader(
+        dsn,
+        f"SELECT id, {document} FROM public.items,"
+        " LATERAL (VALUES (CASE n WHEN 0 THEN 100000 ELSE 1 END)) AS d (deep) WHERE id = ANY(%(ids)s)",
+    )
+    with pytest.raises(EnrichDataError) as refused:
+        await reader.read(1, -3)
+    assert isinstance(refused.value.__cause__, psycopg.Error)
+    assert refused.value.__cause__.sqlstate == state
+    assert set(await reader.read(1, 2)) == {1, 2}
+    await reader.pool.close()
+
+
 async def test_a_query_that_takes_too_long_may_do_with_fewer_ids(dsn: str, conn: Conn) -> None:
     conn.execute(f"ALTER ROLE CURRENT_USER IN DATABASE {conn.info.dbname} SET statement_timeout = '400ms'")
     slow = Reader(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from contextlib import suppress
 
 import pytest
@@ -15,7 +16,7 @@ _BODY = b"x" * (32 << 20)
 """More than both ends of a connection hold for each other."""
 
 
-def client_of(port: int, *, timeout: float = 10.0, most: int | None = None) -> Client:
+def client_of(port: int, *, timeout: float = 10.0) -> Client:
     async def resolve(host: str, port: int) -> list[str]:
         del host, port
         return ["127.0.0.1"]
@@ -26,7 +27,6 @@ def client_of(port: int, *, timeout: float = 10.0, most: int | None = None) -> C
         ServerOptions(pool_size=2, timeout=timeout),
         resolve=resolve,
         tls=None,
-        most=most,
     )
 
 
@@ -47,7 +47,7 @@ async def test_a_request_that_was_half_sent_has_no_end() -> None:
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         client = client_of(server.sockets[0].getsockname()[1], timeout=0.5)
         with pytest.raises(SinkTimeout):
-            await client.request("POST", headers={}, body=_BODY)
+            await client.request("POST", headers={}, body=_BODY, most=None)
         reads_on.set()
         assert await read < len(_BODY)
         await client.close()
@@ -67,10 +67,31 @@ async def test_an_answer_that_is_too_long(status: int) -> None:
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        client = client_of(server.sockets[0].getsockname()[1], most=1000)
+        client = client_of(server.sockets[0].getsockname()[1])
         if status == 200:
             with pytest.raises(SinkContract, match="more than 1000 bytes"):
-                await client.request("POST", headers={}, body=b"")
+                await client.request("POST", headers={}, body=b"", most=1000)
         else:
-            assert (await client.request("POST", headers={}, body=b"")).status == status
+            assert (await client.request("POST", headers={}, body=b"", most=1000)).status == status
         await client.close()
+
+
+async def test_an_answer_is_not_unpacked() -> None:
+    """Of a few bytes, that could make as many as the memory has."""
+    packed = gzip.compress(b"y" * 1_000_000)
+    asked: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).lower())
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
+        writer.write(head.encode() + packed)
+        with suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        client = client_of(server.sockets[0].getsockname()[1])
+        answer = await client.request("POST", headers={}, body=b"", most=None)
+        await client.close()
+    assert answer.body == packed
+    assert b"accept-encoding: identity\r\n" in asked[0]

@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ import pytest
 from aiohttp import ClientSession, web
 
 from pytube.embedded.process import HOST, Port
-from pytube.errors import ConfigError, SinkError, SinkTimeout, SinkUnavailable, UsageError
+from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Retry, Stale, Token
 from pytube.sinks.opensearch import OpenSearchSink
+from pytube.sinks.opensearch.client import LONGEST_ANSWER
 from pytube.sinks.opensearch.index import STAMP
 from pytube.testing import batch
 from tests.helpers.waiting import wait_until_async
@@ -254,6 +255,37 @@ async def test_a_request_that_failed(
     await sink.close()
 
 
+def echo(status: int) -> Answer:
+    """Repeats the login in its reason, as some proxies do."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        error = {"type": "some_exception", "reason": f"Authorization={request.headers.get('Authorization')}"}
+        if status != 200:
+            return web.json_response({"error": error}, status=status)
+        return await items({"index": {"status": 400, "error": error}}, item(201))(request)
+
+    return answer
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "application/json"})
+    await response.prepare(request)
+    with suppress(ConnectionError):
+        while True:
+            await response.write(b" " * (1 << 20))
+    return response
+
+
+async def test_an_answer_without_end_is_given_up(server: Server) -> None:
+    """Within the time of a request, it could fill the memory."""
+    sink = await opened(server)
+    server.bulk = [endless]
+    with pytest.raises(SinkContract, match=f"more than {LONGEST_ANSWER} bytes"):
+        await sink.send(batch({1: {}}))
+    assert await sink.send(batch({1: {}})) == [OK]
+    await sink.close()
+
+
 async def test_a_server_that_asks_for_fewer_requests_is_up(server: Server) -> None:
     sink = await opened(server)
     server.bulk = [fails(429)]
@@ -381,6 +413,14 @@ async def test_no_secret_is_in_an_error_or_a_log(
     server.bulk = [cut_half_way]
     with pytest.raises(SinkTimeout) as cut:
         await sink.send(batch({1: {"body": "private"}}))
+    for echoes in (401, 500):
+        server.bulk = [echo(echoes)]
+        with pytest.raises(SinkError) as echoed:
+            await sink.send(batch({1: {}}))
+        texts.append(repr(echoed.value))
+    server.bulk = [echo(200)]
+    texts += [repr(await sink.send(batch({1: {}, 2: {}})))]
+    assert all("********" in text for text in texts[-3:])
     texts += [repr(cut.value), repr(sink), repr(vars(sink)), caplog.text]
     secrets = (CANARY, base64.b64encode(f"ada:{CANARY}".encode()).decode(), "private")
     assert not [text for text in texts for secret in secrets if secret in text]

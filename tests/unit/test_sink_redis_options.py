@@ -85,6 +85,16 @@ def test_what_is_no_hash(body: bytes) -> None:
         hash_fields(body)
 
 
+@pytest.mark.parametrize("name", ["%d", "a"])
+def test_a_hash_of_too_many_fields(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Of those with one name, too, each takes its time."""
+    monkeypatch.setattr("pytube.sinks.redis_script.MOST_FIELDS", 3)
+    fields = [f'"{name.replace("%d", str(at))}":{at}' for at in range(4)]
+    assert hash_fields(f"{{{','.join(fields[:3])}}}".encode())[-1] == b"2"
+    with pytest.raises(ValueError, match="it has more than 3 fields"):
+        hash_fields(f"{{{','.join(fields)}}}".encode())
+
+
 @pytest.mark.parametrize("key", [0, -7, 2**63 - 1, "", "7", "=7", "ä\n"])
 def test_members_of_the_register(key: int | str) -> None:
     assert id_of(member_of(key)) == key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,14 +136,14 @@ class Lines:
         )
 
 
-def outcome(item: Mapping[str, Any]) -> Result | Conflict | Blocked:
-    """What one item of a bulk answer says."""
+def outcome(item: Mapping[str, Any], hide: Callable[[str], str]) -> Result | Conflict | Blocked:
+    """What one item of a bulk answer says; `hide` takes secrets out of its words."""
     (answer,) = item.values()
     status, error = answer["status"], answer.get("error")
     if error is None:
         return OK  # 404 among them: there was nothing to delete
     kind = error.get("type") or "error"
-    text = _reason(kind, error)
+    text = hide(_reason(kind, error))
     if status == 409:
         return Conflict(error.get("reason") or "")
     if status == 429 or status >= 500:
@@ -279,7 +279,7 @@ class Delivery:
             self._index.is_alias and answer.get("errors") and _NO_INDEX in map(_error_type, answers)
         )
         for item, found in zip(items, answers[len(guard) :], strict=True):
-            came = OK if not answer.get("errors") else outcome(found)
+            came = OK if not answer.get("errors") else outcome(found, self._client.hide)
             if is_misplaced and not isinstance(came, Blocked):
                 # The server does not see that a delete asks for an alias: it went to an index of that name.
                 came = Blocked(f"{self._index.name} is no longer an alias")

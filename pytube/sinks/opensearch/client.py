@@ -140,6 +140,9 @@ _WORTH = 4096
 _IN_LOOP = 64 * 1024
 """Bytes that are compressed within the event loop; more go to a thread."""
 
+LONGEST_ANSWER = 32 * 1024 * 1024
+"""Bytes of an answer without documents: of 500 documents with a reason each, it has a megabyte."""
+
 _DOWN = 30.0
 """Seconds for which a node that could not be reached is asked last."""
 
@@ -161,11 +164,14 @@ class Client:
         self.where = ", ".join(options.url)
         self._compress = options.compress
         self._headers = {"accept": _JSON, "user-agent": "pytube"}
+        self._secrets: list[str] = []
         if options.api_key is not None:
-            self._headers["authorization"] = f"ApiKey {options.api_key.get_secret_value()}"
+            self._secrets = [options.api_key.get_secret_value()]
+            self._headers["authorization"] = f"ApiKey {self._secrets[0]}"
         if options.user is not None and options.password is not None:
-            login = f"{options.user}:{options.password.get_secret_value()}"
-            self._headers["authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
+            password = options.password.get_secret_value()
+            self._secrets = [base64.b64encode(f"{options.user}:{password}".encode()).decode(), password]
+            self._headers["authorization"] = f"Basic {self._secrets[0]}"
         tls = None
         if any(url.startswith("https:") for url in options.url):
             tls = http.tls_context("opensearch", options, verify=options.verify)
@@ -183,15 +189,19 @@ class Client:
         *,
         params: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | bytes | None = None,
+        most: int | None = LONGEST_ANSWER,
         begin: Callable[[], None] = lambda: None,
     ) -> Any:
         """The decoded answer. A method that is repeatable by HTTP's rules may be sent twice.
+
+        `most`: bytes of the answer; None where it has documents.
 
         `begin` as for `http.Client.request`.
 
         Raises:
             SinkUnavailable: nothing was sent.
             SinkTimeout: what the server did is not known.
+            SinkContract: the answer is too large.
             Refused: the server's error.
         """
         headers = {**self._headers, "content-type": _LINES if isinstance(body, bytes) else _JSON}
@@ -205,7 +215,7 @@ class Client:
         for node in nodes:
             try:
                 answer = await node.request(
-                    method, path, headers=headers, params=params, body=data, begin=begin
+                    method, path, headers=headers, params=params, body=data, most=most, begin=begin
                 )
             except http.Unreachable:
                 self._down_until[node] = clock.now() + _DOWN
@@ -214,6 +224,12 @@ class Client:
             else:
                 return self._decoded(answer)
         raise AssertionError("there is a node")
+
+    def hide(self, text: str) -> str:
+        """`text` without the login: a proxy may repeat the headers of a request in its reasons."""
+        for secret in self._secrets:
+            text = text.replace(secret, "********")
+        return text
 
     async def close(self) -> None:
         """Begin no more requests; connections are closed after the last one under way."""
@@ -231,7 +247,9 @@ class Client:
             return found
         error = found.get("error") if isinstance(found, dict) else None
         error = error if isinstance(error, dict) else {}
-        raise Refused(answer.status, error.get("type") or "", "; ".join(_reasons(error)))
+        raise Refused(
+            answer.status, self.hide(str(error.get("type") or "")), self.hide("; ".join(_reasons(error)))
+        )
 
 
 async def _compressed(data: bytes) -> bytes:

@@ -165,7 +165,7 @@ class OpenSearchSink:
         wanted = [reference(self._options, names[at], keys[at][0]) for at in possible]
         params = {"filter_path": "docs.found,docs._source,docs.error.type"}
         path = f"{targets.searched.path}/_mget"
-        answer = await _ask(client, "read", path, params=params, body={"docs": wanted})
+        answer = await _ask(client, "read", path, params=params, body={"docs": wanted}, most=None)
         documents = answer.get("docs", [])
         if len(documents) != len(wanted):
             raise SinkUnavailable(f"{client.where} answered {len(documents)} of {len(wanted)} documents")
