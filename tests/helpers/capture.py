@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -10,6 +12,12 @@ from psycopg import sql
 Conn = psycopg.Connection[Any]
 TUBE = "es-live"
 TABLE = "public.item"
+
+
+class Refusal:
+    """The error, once there is one."""
+
+    value: psycopg.Error
 
 
 class Touch(NamedTuple):
@@ -100,6 +108,22 @@ def state_of(error: BaseException) -> str | None:
     """The SQLSTATE of an error."""
     assert isinstance(error, psycopg.Error)
     return error.sqlstate
+
+
+@contextmanager
+def refusal(state: str, case: object) -> Iterator[Refusal]:
+    """Expects an error with this SQLSTATE; what fails names the case.
+
+    All cases of a refusal are one test: what is refused changes nothing, so they need one database.
+    """
+    found = Refusal()
+    try:
+        yield found
+    except psycopg.Error as error:
+        found.value = error
+    else:
+        raise AssertionError(f"{case} is not refused")
+    assert found.value.sqlstate == state, f"{case}: {found.value.sqlstate}: {found.value}"
 
 
 def triggers(conn: Conn, table: str = TABLE) -> list[str]:

@@ -17,6 +17,7 @@ from tests.helpers.capture import (
     make_tube,
     open_session,
     pods,
+    refusal,
     scalar,
     set_up,
     take,
@@ -166,29 +167,28 @@ def test_it_may_be_repeated_after_a_rollback(db: Conn) -> None:
     assert sorted(ids(db)) == list(range(1, 11))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "state"),
-    [
-        ({"table": "pg_class"}, "TU108"),
-        ({"table": None}, "TU108"),
-        ({"order_col": "nope"}, "42703"),
-        ({"order_col": "id; DROP TABLE x"}, "42703"),
-        ({"order_col": "ctid"}, "42703"),
-        ({"order_col": None}, "22004"),
-        ({"shard": 8}, "TU106"),
-        ({"shard": -1}, "TU106"),
-        ({"step1": "x"}, "22023"),
-        ({"step1": "9999999999999"}, "22023"),
-        ({"fetch_chunk_size": 0}, "22023"),
-        ({"insert_chunk_size": 0}, "22023"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(conn: Conn, arguments: dict[str, Any], state: str) -> None:
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"table": "pg_class"}, "TU108"),
+    ({"table": None}, "TU108"),
+    ({"order_col": "nope"}, "42703"),
+    ({"order_col": "id; DROP TABLE x"}, "42703"),
+    ({"order_col": "ctid"}, "42703"),
+    ({"order_col": None}, "22004"),
+    ({"shard": 8}, "TU106"),
+    ({"shard": -1}, "TU106"),
+    ({"step1": "x"}, "22023"),
+    ({"step1": "9999999999999"}, "22023"),
+    ({"fetch_chunk_size": 0}, "22023"),
+    ({"insert_chunk_size": 0}, "22023"),
+]
+
+
+def test_what_makes_no_sense_is_refused(conn: Conn) -> None:
     set_up(conn, shard=7)
-    with pytest.raises(psycopg.Error) as refused:
-        step3(conn, **arguments)
-    assert refused.value.sqlstate == state, refused.value
-    assert pods(conn) == []
+    for arguments, state in NONSENSE:
+        with refusal(state, arguments):
+            step3(conn, **arguments)
+        assert pods(conn) == [], arguments
 
 
 def test_row_level_security_hides_no_row_unnoticed(conn: Conn, dsn: str) -> None:

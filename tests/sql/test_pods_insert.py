@@ -21,6 +21,7 @@ from tests.helpers.capture import (
     make_tube,
     open_session,
     pods,
+    refusal,
     scalar,
     take,
 )
@@ -136,36 +137,35 @@ def test_queries_as_they_come(conn: Conn, query: str) -> None:
     assert take(conn) == [Touch("B", 7, 5)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "state"),
-    [
-        ({"query": "SELECT 1"}, "42601"),
-        ({"query": "SELECT 1, 2, 3"}, "42601"),
-        ({"query": "SELEC 1, 2"}, "42601"),
-        ({"query": None}, "22004"),
-        ({"query": "SELECT NULL::int, 1"}, "22004"),
-        ({"query": "SELECT 1.5, 1"}, "22P02"),
-        ({"query": "SELECT 1, 1 FROM public.nowhere"}, "42P01"),
-        ({"query": "SELECT 1, 1 / (g - 2) FROM generate_series(1, 3) AS g WHERE 1 / (g - 2) < 9"}, "22012"),
-        ({"shard": -1}, "TU106"),
-        ({"shard": None}, "TU106"),
-        ({"op": "X"}, "22023"),
-        ({"op": None}, "22023"),
-        ({"fetch_chunk_size": 0}, "22023"),
-        ({"fetch_chunk_size": None}, "22023"),
-        ({"insert_chunk_size": -5}, "22023"),
-        ({"insert_chunk_size": None}, "22023"),
-        ({"tubes": None}, "TU102"),
-        ({"tubes": ""}, "TU102"),
-        ({"tubes": "es-live,"}, "TU102"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(conn: Conn, arguments: dict[str, Any], state: str) -> None:
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"query": "SELECT 1"}, "42601"),
+    ({"query": "SELECT 1, 2, 3"}, "42601"),
+    ({"query": "SELEC 1, 2"}, "42601"),
+    ({"query": None}, "22004"),
+    ({"query": "SELECT NULL::int, 1"}, "22004"),
+    ({"query": "SELECT 1.5, 1"}, "22P02"),
+    ({"query": "SELECT 1, 1 FROM public.nowhere"}, "42P01"),
+    ({"query": "SELECT 1, 1 / (g - 2) FROM generate_series(1, 3) AS g WHERE 1 / (g - 2) < 9"}, "22012"),
+    ({"shard": -1}, "TU106"),
+    ({"shard": None}, "TU106"),
+    ({"op": "X"}, "22023"),
+    ({"op": None}, "22023"),
+    ({"fetch_chunk_size": 0}, "22023"),
+    ({"fetch_chunk_size": None}, "22023"),
+    ({"insert_chunk_size": -5}, "22023"),
+    ({"insert_chunk_size": None}, "22023"),
+    ({"tubes": None}, "TU102"),
+    ({"tubes": ""}, "TU102"),
+    ({"tubes": "es-live,"}, "TU102"),
+]
+
+
+def test_what_makes_no_sense_is_refused(conn: Conn) -> None:
     make_tube(conn)
-    with pytest.raises(psycopg.Error) as refused:
-        insert(conn, **{"query": "SELECT 1, 1", **arguments})
-    assert refused.value.sqlstate == state, refused.value
-    assert pods(conn) == []
+    for arguments, state in NONSENSE:
+        with refusal(state, arguments):
+            insert(conn, **{"query": "SELECT 1, 1", **arguments})
+        assert pods(conn) == [], arguments
 
 
 def test_a_wrong_number_of_columns_is_said(conn: Conn) -> None:
