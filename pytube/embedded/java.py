@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -82,13 +83,29 @@ def _maven(what: str) -> Iterator[MavenContext]:
             timeout=DOWNLOAD_TIMEOUT,
         )
         try:
-            yield context
+            with _whole(cache):
+                yield context
         except Exception as error:
             # Whatever goes wrong in there (network, parsing, disk), the remedy is the same.
             raise EmbeddedError(
                 f"{what} can't be had from Maven Central "
                 f"({type(error).__name__}: {error}): check the network and {cache}"
             ) from error
+
+
+@contextmanager
+def _whole(cache: Path) -> Iterator[None]:
+    """Take away what an interrupted fetch has written: half a file would be taken for a whole one."""
+    begun = cache / "fetching"
+    if begun.exists():
+        shutil.rmtree(cache / "jgo", ignore_errors=True)  # links to the files
+        for file in (cache / "maven").rglob("*"):
+            if file.is_file() and file.stat().st_mtime_ns >= begun.stat().st_mtime_ns:
+                file.unlink()
+    else:
+        begun.touch()
+    yield
+    begun.unlink()
 
 
 def _cache() -> Path:

@@ -215,7 +215,7 @@ class _Suite(SinkContract):
             return str(error) or f"no answer within {_ASK_LIMIT:g} s"
         except (SinkUnavailable, SinkTimeout) as error:
             return str(error)
-        except Exception:  # noqa: BLE001 # the check has failed for such an error, and says so
+        except Exception:  # noqa: BLE001 # the check that failed names the error
             return None
         return None
 

@@ -183,7 +183,7 @@ class Source:
 async def _in_halves(
     enricher: Enricher, keys: Sequence[Key], unreadable: dict[Key, str]
 ) -> list[tuple[int, Sequence[Id], Read]]:
-    """The ids of each shard, and what was read of them; in halves if a row, or the time, makes it fail.
+    """The ids of each shard, with their rows; read in halves if a row, or the time, makes that fail.
 
     `unreadable` gets the keys that can't be read, even alone, with the reasons.
     """

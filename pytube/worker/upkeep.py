@@ -76,7 +76,7 @@ async def follow_ddl(database: Database, interval: float = SYNC_INTERVAL) -> Non
 
 
 def _by_tube(warnings: Iterable[str], otherwise: str) -> dict[str, str]:
-    """The warnings by the tube that each names; `otherwise`: for those that name none."""
+    """The warnings by the tube that each names; `otherwise`: for warnings that name none."""
     found: dict[str, list[str]] = {}
     for said in warnings:
         named = _TUBE.search(said)
