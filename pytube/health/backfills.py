@@ -9,7 +9,7 @@ from typing import Final
 from pytube.health.findings import Check, Look, fail, judged, ok, warn
 from pytube.tubes.queries import within
 
-# Of each table the last one; an operator has ended what was cancelled or superseded.
+# Of each table the last one; an operator has ended a cancelled or superseded one.
 _LAST: Final = """
     SELECT DISTINCT ON (b.tube, b.relation) b.tube, b.tbl, b.state, b.paused, b.note,
         b.pid IS NULL AND NOT b.by_worker AND b.state IN ('waiting', 'inserting')

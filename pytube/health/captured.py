@@ -53,7 +53,7 @@ _NOT_FIRING = """
 """
 
 
-# Rows that such a session writes fire only the triggers of tables that are attached with --replica.
+# The rows of these sessions fire only the triggers of tables that are attached with --replica.
 _AS_REPLICA = """
     WITH setting AS (
         SELECT DISTINCT ON (s.setrole) s.setrole, s.setdatabase, pg_catalog.lower(c) AS text
@@ -130,7 +130,7 @@ def _check_attached(look: Look) -> Iterator[Check]:
     for (tube,) in look.connection.execute(within(_NO_TABLE, look.schema)).fetchall():
         section = look.config.tubes.get(tube)
         if section is not None and section.enrich.mode == "none":
-            continue  # its keys come from touches by hand, and nothing is read
+            continue  # its keys come from manual touches, and nothing is read
         check = warn(
             f"tables of {tube}",
             "none is attached, so no write is captured; of a table that was dropped, the documents stay",

@@ -137,8 +137,8 @@ class Partition:
     sink_emptied_for: float | None = None
     """Since a worker found that the sink of the tube had lost its documents; None: it has them."""
     refill: Literal["under way", "finished"] | None = None
-    """Of backfills that began after that: one is under way, or each root table has had one that finished, which
-    workers notice within seconds."""
+    """Of backfills that began after that: one is under way, or all root tables are filled, which workers
+    notice within seconds."""
     parked: Count | None = None
     """Keys or records set aside; None when this role may not see them."""
     parked_error: str | None = None
