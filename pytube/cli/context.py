@@ -179,6 +179,13 @@ def unresolved_of(*databases: Database) -> Config:
     return config.model_copy(update={"postgres": postgres})
 
 
+def schema_of(dsn: SecretStr) -> str:
+    """The configured schema of pytube's SQL: that of the host whose database this is, if it is one's."""
+    config = current_settings().config()
+    host = _host_at(config, dsn.get_secret_value())
+    return (config if host is None else config.of_host(host)).postgres.schema_name
+
+
 def declared_of(*databases: Database) -> Config:
     """As `unresolved_of`, for declared documents and tables: a host gives them their shards."""
     config, hosts = unresolved_of(*databases), current_settings().config().postgres.hosts

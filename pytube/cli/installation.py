@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -18,6 +18,7 @@ from pytube.cli.context import (
     flag,
     json_option,
     refuse_json,
+    schema_of,
     yes_option,
 )
 from pytube.cli.output import print_json, print_text, progress_meter, tell, wants_json
@@ -183,6 +184,8 @@ def _examined(settings: Settings, databases: Sequence[Database]) -> tuple[Config
     if "dsn" not in by_option:  # PYTUBE_DSN is not what a worker would use
         schema = database.schema if "schema" in by_option else None
         databases = databases_of(settings, None, schema, context.params["host"])
+    elif "schema" not in by_option:  # a worker would use it there, too
+        databases = [replace(database, schema=schema_of(database.dsn))]
     options = " and ".join(f"--{name}" for name in sorted(by_option))
     return declared_of(*databases), f"{options}, not what a worker would use" if options else str(
         settings.path

@@ -40,6 +40,7 @@ from pytube.cli.output import (
 )
 from pytube.cli.program import NOT_WELL
 from pytube.counts import is_or_are, say_count
+from pytube.db.database import Database
 from pytube.errors import UsageError
 from pytube.model import TOUCHED_AT_ONCE
 
@@ -49,8 +50,8 @@ from pytube.model import TOUCHED_AT_ONCE
 @click.argument("table")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--query", metavar="SQL", help="A query of one column that returns the ids, instead of IDS.")
-@database_options(opens=Session)
-def touch(at: Session, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
+@database_options()
+def touch(database: Database, name: str, table: str, ids: tuple[str, ...], query: str | None) -> None:
     """Resend documents of TUBE by ids of TABLE.
 
     TABLE is schema.table. An id without a row is deleted at the sink. More than 1000 ids go behind live
@@ -58,10 +59,11 @@ def touch(at: Session, name: str, table: str, ids: tuple[str, ...], query: str |
     """
     if bool(ids) == (query is not None):
         raise UsageError("give ids, or --query, and not both")
-    if query is not None:
-        count = admin.touch_query(at.connection, name, table, query, at.schema)
-    else:
-        count = admin.touch(at.connection, name, table, ids, at.schema)
+    with database.connect() as connection:
+        if query is not None:
+            count = admin.touch_query(connection, name, table, query, database.schema)
+        else:
+            count = admin.touch(connection, name, table, ids, database.schema)
     text = f"{say_count(count, 'document')} {is_or_are(count)} touched in {name}"
     if count > TOUCHED_AT_ONCE:
         text += ", behind live changes"
@@ -222,23 +224,23 @@ def show(at: Session, name: str, key: str, shard: int | None) -> None:
 @park.command()
 @_WHICH
 @yes_option
-@database_options(opens=Session)
-def retry(at: Session, yes: bool, **which: Any) -> None:
+@database_options()
+def retry(database: Database, yes: bool, **which: Any) -> None:
     """Resend parked documents."""
-    _act(at, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes)
+    _act(database, Parking(**which), ("retry", "retried"), admin.retry_parked, yes=yes)
 
 
 @park.command()
 @_WHICH
 @yes_option
-@database_options(opens=Session)
-def discard(at: Session, yes: bool, **which: Any) -> None:
+@database_options()
+def discard(database: Database, yes: bool, **which: Any) -> None:
     """Discard parked documents; the sink does not change."""
-    _act(at, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes)
+    _act(database, Parking(**which), ("discard", "discarded"), admin.drop_parked, yes=yes)
 
 
 def _act(
-    at: Session,
+    database: Database,
     parking: Parking,
     verb: tuple[str, str],
     act: Callable[[psycopg.Connection, Parking, str, Seen], int],
@@ -248,16 +250,17 @@ def _act(
     """Act on parked documents after a question; `verb`: as a command, and as a participle."""
     if parking.tube is None:
         raise UsageError("name the tube whose parked documents are meant: TUBE")
-    seen = admin.see_parked(at.connection, parking, at.schema)
-    count = seen.count
-    if not count:
-        tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0})
-        return
-    if not yes:
-        rows = admin.list_parked(at.connection, parking, at.schema, PREVIEW)
-        what = f"{say_count(count, 'parked document')} of tube {parking.tube}"
-        confirm_rows(verb[0], what, count, _TABLE, rows)
-    acted = act(at.connection, parking, at.schema, seen)
+    with database.connect() as connection:
+        seen = admin.see_parked(connection, parking, database.schema)
+        count = seen.count
+        if not count:
+            tell("no such documents are parked", {"tube": parking.tube, verb[1]: 0})
+            return
+        if not yes:
+            rows = admin.list_parked(connection, parking, database.schema, PREVIEW)
+            what = f"{say_count(count, 'parked document')} of tube {parking.tube}"
+            confirm_rows(verb[0], what, count, _TABLE, rows)
+        acted = act(connection, parking, database.schema, seen)
     rest = "" if acted >= count else "; the others changed meanwhile, or had been retried before"
     what = say_count(acted, "parked document") if acted >= count else f"{acted} of {count} parked documents"
     text = f"{what} {is_or_are(acted)} {verb[1]}{rest}"

@@ -433,6 +433,18 @@ class TestCommand:
         assert "not what a worker would use" in said
         assert first(dsn=dsn).endswith("answers (PYTUBE_DSN)")
 
+    def test_a_named_database_has_the_schema_of_the_file(
+        self, dsn: str, bare_dsn: str, tmp_path: Path
+    ) -> None:
+        run("--schema", "pods", "install", dsn=bare_dsn)
+        hosts = f'[postgres.hosts.eu]\ndsn = "{dsn}"\n[postgres.hosts.us]\ndsn = "{bare_dsn}"\n'
+        for text in (f'[postgres]\ndsn = "{dsn}"\n', hosts):
+            (tmp_path / "pytube.toml").write_text(f'{text}schema = "pods"\n')
+            checks = run_json("doctor", "--dsn", bare_dsn, folder=tmp_path)
+            assert [each["level"] for each in checks if each["subject"] == "SQL"] == ["ok"]
+        refused = run_json("doctor", "--dsn", bare_dsn, "--schema", "tube", folder=tmp_path, code=1)
+        assert "fail" in [check["level"] for check in refused]
+
     def test_json(self, dsn: str) -> None:
         checks = run_json("doctor", dsn=dsn)
         assert {"subject", "level", "finding", "remedy", "kind"} == set(checks[0])

@@ -202,6 +202,23 @@ program(["act"])
     assert (done.returncode, done.stdout, done.stderr) == (141, "a line\n", "")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("touch", "t", "public.x"),
+        ("touch", "t", "public.x", "1", "--query", "SELECT 1"),
+        ("park", "retry"),
+        ("park", "discard", "--yes"),
+        ("pods", "show", "t"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_are_refused_before_a_session_is_opened(words: tuple[str, ...]) -> None:
+    """Else a server that is down, or another role, would be what is reported."""
+    said = run(*words, dsn="postgresql://127.0.0.1:1/none", code=2).stderr
+    assert "connect" not in said
+
+
 def test_help_lists_each_code() -> None:
     out = run("--help").stdout
     for code, (line, _) in EXIT_CODES.items():
