@@ -181,8 +181,8 @@ async def _place_of(source: Source, sink: Sink, places: Mapping[int, str], id_: 
     shards = list(places)
     if len(shards) == 1:
         return shards[0]
-    now = await source.now([(shard, id_) for shard in shards])
-    there = [shard for shard in shards if now.bodies.get((shard, id_)) is not None]
+    gone = await source.without_row([(shard, id_) for shard in shards], {})
+    there = [shard for shard in shards if (shard, id_) not in gone]
     what = "has a row"
     if not there and why_no_read(sink) is None:
         what = "has a row, nor the sink a document of it,"

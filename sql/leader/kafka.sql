@@ -51,8 +51,8 @@ COMMENT ON FUNCTION :"schema".tube_kafka_report IS
 
 -- Result: a row for each process, tube or outbox, use and cluster, as the process said within the last 30 s. use:
 --   'election', so the process can't be elected to lead free partitions; 'delivery', so records wait; 'refused', so
---   the process does not serve it; 'unfollowed', so it can't follow a change of its tables. reason: the latest. since: when the process first found it so. No row for a tube that is
---   gone.
+--   the process does not serve it; 'unfollowed', so it can't follow a change of its tables. reason: the latest. since: when the
+--   process first found it so. No row for a tube that is gone.
 CREATE OR REPLACE FUNCTION :"schema".tube_kafka_unreachable() RETURNS TABLE (
     tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamptz,
     seen_at timestamptz

@@ -201,8 +201,9 @@ COMMENT ON FUNCTION :"schema".tube_leader_renew IS 'Renews a term, and returns t
 --   leader_ids   of the terms
 --   troubles     what keeps them from delivering: an object that has, by leader_id, {"sink": ..., "source": ..., "paused": ...,
 --                "slow": ..., "locked": ..., "late": ...}, each of them {"reason": text, "seconds": how long it has been so,
---                "left": seconds until it is tried again, or missing} or missing; "paused" once it has come to rest for a pause; the last three as of tube_hindered_list. A term that
---                is renewed and has none of the first three delivers.
+--                "left": seconds until it is tried again, or missing} or missing; "paused" once it has come to rest for a
+--                pause; the last three as of tube_hindered_list. A term that is renewed and has none of the first three
+--                delivers.
 -- Result: the terms among them that still lead, and for each: renewed: whether it was; paused: why it shall pause, NULL
 --   when it shall not; step: the oldest step that an operator has asked for and no term has taken (operators/steps.sql).
 --   Terms that are not in the result are over. A term that is in it and was not renewed is being ended or renewed by another

@@ -19,9 +19,10 @@
 --   done               seqs of finished pods, which are purged first, as by tube_pods_purge
 -- Result: seq, op, shard, ids (NULL where the tube's keys are not bigint), keys (NULL where they are), payload, ts.
 -- Errors: as of a call under a term; 22023 a bad pods_limit.
--- Locks: the fence, the marked and the purged rows, until the transaction ends: a new term can't begin before. A
---   client that is stopped while it reads the rows must therefore not be in the transaction any more. Send this as one
---   message (a simple query), so that the rows come after the commit, and nothing is done before all of it is there:
+-- Locks: the fence, the marked and the purged rows, and with `done` the advisory lock of waiters (wait.sql), until the
+--   transaction ends: a new term can't begin before. A client that is stopped while it reads the rows must therefore not
+--   be in the transaction any more. Send this as one message (a simple query), so that the rows come after the commit, and
+--   nothing is done before all of it is there:
 --     BEGIN; DECLARE marked BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT * FROM tube_pods_mark(...);
 --     COMMIT; FETCH ALL FROM marked; CLOSE marked
 --   (after an error: ROLLBACK). Committed as it begins, it is READ COMMITTED.

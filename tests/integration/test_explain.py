@@ -249,8 +249,7 @@ def test_a_sink_that_is_down_and_a_table_that_can_not_be_read(
 def test_which_table(conn: Conn, config: Config) -> None:
     conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
     conn.execute("SELECT tube_table_ensure_attached('t', 'public.more', 10, 4)")
-    with pytest.raises(UsageError, match=r"Give --table \(public.goods, public.more\)"):
-        ask(config)
+    assert ask(config).shard == 1
     assert ask(config, table="public.more").shard == 12
     assert ask(config, shard=1).source.exists
     assert ask(config, shard=77).source.unknown == "no attached table has shard 77"
@@ -298,3 +297,21 @@ def test_of_several_root_tables_the_one_that_has_the_key_is_explained(conn: Conn
     write(config, {"id": 42}, (1, 1))
     found = ask(config)
     assert (found.shard, found.table) == (1, "public.goods")
+
+
+@pytest.mark.usefixtures("config")
+def test_of_several_root_tables_a_row_that_no_document_can_be_made_of_is_found(conn: Conn, dsn: str) -> None:
+    conn.execute("CREATE TABLE public.more (id bigint PRIMARY KEY)")
+    conn.execute("SELECT tube_table_ensure_attached('t', 'public.more', 2)")
+    conn.execute("UPDATE public.goods SET n = 0")
+    text = (
+        CONFIG.format(dsn=dsn)
+        + """
+        [tube.t.enrich."public.goods"]
+        mode = "query"
+        query = "SELECT id, to_json(1 / n) FROM public.goods WHERE id = ANY(%(ids)s)"
+    """
+    )
+    found = ask(parse(text, environment={}))
+    assert (found.shard, found.table) == (1, "public.goods")
+    assert any("division by zero" in sentence for sentence in found.sentences), found.sentences

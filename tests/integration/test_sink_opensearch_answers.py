@@ -16,12 +16,13 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, web
+from pydantic import SecretStr
 
 from pytube.embedded.process import HOST, Port
 from pytube.errors import ConfigError, SinkContract, SinkError, SinkTimeout, SinkUnavailable, UsageError
 from pytube.model import OK, Reject, Retry, Stale, Token
 from pytube.sinks.opensearch import OpenSearchSink
-from pytube.sinks.opensearch.client import LONGEST_ANSWER
+from pytube.sinks.opensearch.client import LONGEST_ANSWER, Client, OpenSearchOptions, Refused
 from pytube.sinks.opensearch.index import STAMP
 from pytube.testing import batch
 from tests.helpers.waiting import wait_until_async
@@ -425,6 +426,21 @@ async def test_no_secret_is_in_an_error_or_a_log(
     secrets = (CANARY, base64.b64encode(f"ada:{CANARY}".encode()).decode(), "private")
     assert not [text for text in texts for secret in secrets if secret in text]
     await sink.close()
+
+
+@pytest.mark.parametrize("password", ["", "already"])
+async def test_a_short_password_changes_no_error_by_which_it_is_decided(
+    server: Server, password: str
+) -> None:
+    server.other = {"items": fails(400, "resource_already_exists_exception")}
+    client = Client(
+        OpenSearchOptions(url=[server.url], index="items", user="ada", password=SecretStr(password))
+    )
+    with pytest.raises(Refused) as refused:
+        await client.request("PUT", "/items")
+    assert refused.value.kind == "resource_already_exists_exception"
+    assert str(refused.value).endswith(": for a reason")
+    await client.close()
 
 
 @pytest.fixture(scope="module")

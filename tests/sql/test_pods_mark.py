@@ -113,7 +113,7 @@ def test_floors_are_per_class_and_exclusive(conn: Conn, term: Term) -> None:
 def test_missing_floors_are_none(conn: Conn, term: Term) -> None:
     seq = touch(conn, 1)
     row = conn.execute(
-        "SELECT seq FROM tube_pods_mark(%s, %s, %s, %s, 10, NULL, NULL, NULL)", term.args
+        "SELECT seq FROM tube_pods_mark(%s, %s, %s, %s, 10, NULL, NULL, NULL, NULL)", term.args
     ).fetchone()
     assert row == (seq,)
 

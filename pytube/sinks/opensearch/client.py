@@ -143,6 +143,9 @@ _IN_LOOP = 64 * 1024
 LONGEST_ANSWER = 32 * 1024 * 1024
 """Bytes of an answer without documents: of 500 documents with a reason each, it has a megabyte."""
 
+_TYPE = re.compile(r"[a-z_]+")
+"""The type of an error of the server's."""
+
 _DOWN = 30.0
 """Seconds for which a node that could not be reached is asked last."""
 
@@ -227,7 +230,7 @@ class Client:
 
     def hide(self, text: str) -> str:
         """`text` without the login: a proxy may repeat the headers of a request in its reasons."""
-        for secret in self._secrets:
+        for secret in filter(None, self._secrets):
             text = text.replace(secret, "********")
         return text
 
@@ -247,9 +250,10 @@ class Client:
             return found
         error = found.get("error") if isinstance(found, dict) else None
         error = error if isinstance(error, dict) else {}
-        raise Refused(
-            answer.status, self.hide(str(error.get("type") or "")), self.hide("; ".join(_reasons(error)))
-        )
+        kind = str(error.get("type") or "")
+        if not _TYPE.fullmatch(kind):  # a short password may be part of a type, by which code decides
+            kind = self.hide(kind)
+        raise Refused(answer.status, kind, self.hide("; ".join(_reasons(error))))
 
 
 async def _compressed(data: bytes) -> bytes:
