@@ -100,10 +100,10 @@ def deliver() -> None:
     execute(SHOP.format(rows=ROWS))
     Path("pytube.toml").write_text(CONFIG)
     with Path("worker.log").open("wb") as log:
-        run("apply", "--backfill", "--yes")
+        run("apply", "--yes")
         worker = subprocess.Popen(program("worker"), stdout=log, stderr=log)
         try:
-            run("wait", "orders", "--timeout", "120")
+            run("apply", "--backfill", "--yes", "--wait", "--timeout", "120")
             execute("UPDATE public.customers SET name = 'Lovelace' WHERE id = 1")
             execute("DELETE FROM public.orders WHERE id = 3")
             run("wait", "orders", "--timeout", "120")

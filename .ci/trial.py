@@ -96,6 +96,8 @@ def smoke(environment: Path, extras: list[str], dsn: str, bytecode: Path) -> Non
     environ = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     environ |= {"PYTUBE_DSN": dsn, "PYTHONPYCACHEPREFIX": str(bytecode)}
     with tempfile.TemporaryDirectory() as folder:
+        # For root, servers of the demo run as another user; elsewhere two demos would meet.
+        Path(folder).chmod(0o755)
         script = shutil.copy(ROOT / ".ci/smoke.py", folder)
         # Isolated, it does not see the variable, but what it runs does.
         python = [str(environment / "bin/python"), "-I", "-X", f"pycache_prefix={bytecode}"]
