@@ -684,7 +684,7 @@ CREATE FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreach
     SET search_path TO 'pg_catalog', 'tube', 'pg_temp'
     AS 578454d0a2fc59a5;
 
-COMMENT ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) IS 'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election or delivery), bootstrap_servers, reason and seconds. Counts for 30 s.';
+COMMENT ON FUNCTION tube.tube_kafka_report(instance_id uuid, client_id text, unreachable jsonb) IS 'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election, delivery, refused, unfollowed), bootstrap_servers, reason and seconds. Counts for 30 s.';
 
 CREATE FUNCTION tube.tube_kafka_unreachable() RETURNS TABLE(tube text, use text, bootstrap_servers text, instance_id uuid, client_id text, reason text, since timestamp with time zone, seen_at timestamp with time zone)
     LANGUAGE sql STABLE SECURITY DEFINER

@@ -72,7 +72,7 @@ _BARE_NAME = re.compile(
 _LOCKS = """
     SELECT concat(quote_ident(n.nspname), '.', quote_ident(c.relname), ' is locked by pid ', l.pid,
             ' (' || nullif(concat_ws(', ', nullif(a.application_name, ''), a.state), '') || ')'),
-        extract(epoch FROM clock_timestamp() - a.xact_start)::float8, l.pid
+        extract(epoch FROM clock_timestamp() - a.xact_start)::float8
     FROM pg_catalog.pg_locks AS l
     JOIN pg_catalog.pg_class AS c ON c.oid = l.relation AND c.relkind IN ('r', 'p', 'm', 'f', 'v')
     JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace AND n.nspname !~ '^pg_'
@@ -272,10 +272,8 @@ class _Statements:
         """With the sessions that now keep tables of this database from being read."""
         cursor = await self.connection.execute(_LOCKS)
         rows = await cursor.fetchall()
-        found = [said if age is None else f"{said} for {for_people(age)}" for said, age, _ in rows]
-        remedy = "try again"
-        if rows:
-            remedy += f"; if that session is not needed: SELECT pg_terminate_backend({rows[0][2]})"
+        found = [said if age is None else f"{said} for {for_people(age)}" for said, age in rows]
+        remedy = "try again when that transaction has ended" if rows else "try again"
         return Fault("; ".join([finding, *found]), remedy, is_certain=False)
 
     async def _fault_of_names(self, path: str, root: Root, columns: Sequence[str]) -> Fault | None:

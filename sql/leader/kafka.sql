@@ -46,7 +46,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION :"schema".tube_kafka_report IS
-    'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election or delivery), '
+    'Reports which Kafka clusters a process needs and can''t reach: objects with tube, use (election, delivery, refused, unfollowed), '
     'bootstrap_servers, reason and seconds. Counts for 30 s.';
 
 -- Result: a row for each process, tube or outbox, use and cluster, as the process said within the last 30 s. use:

@@ -388,7 +388,7 @@ CREATE TABLE :"schema".tube_outbox_resting (
 CREATE TABLE :"schema".tube_kafka (
     instance_id       uuid,
     tube              text,
-    use               text,         -- 'election' or 'delivery'
+    use               text,         -- 'election', 'delivery', 'refused' or 'unfollowed'
     bootstrap_servers text,
     client_id         text NOT NULL,
     reason            text NOT NULL,

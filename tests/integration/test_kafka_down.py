@@ -193,7 +193,7 @@ def test_partitions_without_a_leader_for_want_of_kafka_need_no_other_worker(
         (line,) = kafka_lines(dsn, "status")
         assert "; no worker can be elected for partitions of: live, orders, topic; nothing" in line
         ((subject, finding, remedy),) = delivery_checks(dsn, one.folder)
-        assert (subject, f"{finding}; more: docs/errors.md#kafka-unreachable") == ("Kafka", line)
+        assert (subject, f"{finding}: {remedy}; more: docs/errors.md#kafka-unreachable") == ("Kafka", line)
         assert "start a worker" not in remedy
         said, page = said_by_pages(dsn)
         assert said == [line]
