@@ -240,15 +240,18 @@ class Database:
             self._down_since = time.monotonic()
             self.emit(DatabaseDown(reason))
 
+    def note_up(self) -> None:
+        if self._down_since is not None:
+            self.emit(DatabaseUp(self.down_for))
+            self._down_since = None
+
     async def _renew(self, session: Session) -> None:
         is_checked = False
         while True:
             await self._renew_all(session)
             self.renews = True
             self._rouse_lapsed()
-            if self._down_since is not None:
-                self.emit(DatabaseUp(self.down_for))
-                self._down_since = None
+            self.note_up()
             is_checked = is_checked or await self._check_source(session)
             await asyncio.sleep(self._receive_deadline / 5)
 

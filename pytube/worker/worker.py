@@ -418,6 +418,7 @@ class Worker:
                     await host.check()
                     _refuse_shared_shards([one for one in self._hosts if one.is_served or one is host])
                     await host.begin()
+                    host.database.note_up()  # before the first renewal: a file may be taken up now
                 except PytubeError as error:
                     self._note_unserved(host, error)
         self._log.info("host_served", host=host.name)

@@ -576,5 +576,6 @@ async def test_a_host_that_is_dead_at_the_start_is_served_once_it_is_back(
     async with working(folder) as worker:
         await wait_until_async(lambda: held == expected(eu), what="eu is served")
         await asyncio.to_thread(other_server.postgres.start)
-        assert await take_up(worker, folder) == {}
+        await wait_until_async(lambda: all(host.is_served for host in worker._hosts), what="us is found")
+        assert await take_up(worker, folder) == {}, "at once"
         await wait_until_async(lambda: held == expected(eu, us), what="us is served, too")
