@@ -45,7 +45,8 @@ def test_a_fleet_divides_each_tube_fairly(postgres: Postgres) -> None:
         if tubes == 1:
             assert set(found.shares) == {4}
             assert set(found.shares_after) == {6, 7}
-        # Ticks come twice a second, renewals five times in a third of the session timeout; fewer on a busy machine.
+        # Ticks come twice a second, renewals five times in a third of the session timeout; fewer if others
+        # have the machine.
         assert found.rates["tube_lease_ticks"] > 3
         assert found.rates["tube_leaders_renew"] > 3
         assert found.tick_cpu > 0
