@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+STUCK: Final = "can't continue"
+"""How the note begins of one whose process has given up."""
+
 CREATE: Final = """
     SELECT tube_backfill_create(
         %(tube)s, %(table)s::oid::regclass, %(order_col)s, %(supersede)s, %(by_worker)s)

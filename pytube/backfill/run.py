@@ -169,7 +169,7 @@ class BackfillRun:
             # For `backfill status`; the next run removes it.
             if not self._session.closed:
                 with suppress(PytubeError):
-                    await self._note(f"can't continue: {error}")
+                    await self._note(f"{queries.STUCK}: {error}")
             raise
         finally:
             if not self._session.closed:

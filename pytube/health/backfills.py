@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Final
 
+from pytube.backfill.queries import STUCK
 from pytube.health.findings import Check, Look, fail, judged, ok, warn
 from pytube.tubes.queries import within
 
@@ -16,8 +17,6 @@ _LAST: Final = """
     FROM {s}.tube_backfill_list() AS b JOIN {s}.tube_list() AS l ON l.tube = b.tube AND l.tbl = b.relation
     ORDER BY b.tube, b.relation, b.backfill_id DESC
 """
-_STUCK: Final = "can't continue"
-"""How the note begins of one whose process has given up."""
 
 
 def check_backfills(look: Look) -> Iterator[Check]:
@@ -46,7 +45,7 @@ def _check(
         check = warn(
             subject, f"it is paused, so not all rows are sent to {tube}", f"pytube backfill resume {of}"
         )
-    elif is_left or (note or "").startswith(_STUCK):
+    elif is_left or (note or "").startswith(STUCK):
         finding = f"no process works on it, so not all rows are sent to {tube}{reason}"
         check = warn(subject, finding, f"fix the cause, if one is named, then: pytube backfill resume {of}")
     else:

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 
 _JITTER = 0.25
 _LONGEST_REFUSED = 4.0
-"""Seconds at most until rows that Postgres refused to read, for want of a right, say, are read again: that
-costs it a statement, and whoever grants the right waits for it."""
+"""Seconds at most until rows that Postgres refused to read, for want of a right, say, are read again. Each
+try costs a statement, and the person who grants the right waits for it."""
 
 
 class CircuitBreaker:

@@ -53,20 +53,24 @@ async def test_a_request_that_was_half_sent_has_no_end() -> None:
         await client.close()
 
 
-@pytest.mark.parametrize("status", [200, 503])
-async def test_an_answer_that_is_too_long(status: int) -> None:
-    """The words of an error do not matter, its status does."""
+async def answering(head: str, body: bytes, asked: list[bytes]) -> asyncio.Server:
+    """A server that gives this answer to each request; `asked` gets their heads, in lower case."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        body = b"y" * 100_000
-        head = f"HTTP/1.1 {status} Said\r\nX-Long: {'z' * 50_000}\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
+        asked.append((await reader.readuntil(b"\r\n\r\n")).lower())
+        writer.write(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         with suppress(ConnectionError):
             await reader.read()
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+    return await asyncio.start_server(serve, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_an_answer_that_is_too_long(status: int) -> None:
+    """The words of an error do not matter, its status does."""
+    head = f"HTTP/1.1 {status} Said\r\nX-Long: {'z' * 50_000}"
+    async with await answering(head, b"y" * 100_000, []) as server:
         client = client_of(server.sockets[0].getsockname()[1])
         if status == 200:
             with pytest.raises(SinkContract, match="more than 1000 bytes"):
@@ -81,15 +85,7 @@ async def test_an_answer_is_not_unpacked() -> None:
     packed = gzip.compress(b"y" * 1_000_000)
     asked: list[bytes] = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append((await reader.readuntil(b"\r\n\r\n")).lower())
-        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n"
-        writer.write(head.encode() + packed)
-        with suppress(ConnectionError):
-            await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+    async with await answering("HTTP/1.1 200 OK\r\nContent-Encoding: gzip", packed, asked) as server:
         client = client_of(server.sockets[0].getsockname()[1])
         answer = await client.request("POST", headers={}, body=b"", most=None)
         await client.close()
